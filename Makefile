@@ -1,0 +1,48 @@
+# Everything runs in .venv, made from the exact versions in requirements.lock.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test test-all lint format bench docs lock clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/ready  ## Make .venv with the locked versions
+
+.venv/ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "equipoise needs Python 3.11 or newer; run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup  ## Run the main job: planners over a drifting skewed stream
+	$(BIN)/equipoise demo
+
+test: setup  ## Run the tests
+	$(BIN)/pytest -m "not long"
+
+test-all: setup  ## Run the tests, the long ones too
+	$(BIN)/pytest
+
+lint: setup  ## Check style and types
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+format: setup  ## Format the code
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+bench: setup  ## Run every benchmark in its quick form
+	@$(BIN)/equipoise bench all --quick
+
+docs: setup  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+lock:  ## Renew requirements.lock (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock
+
+clean:  ## Remove .venv and everything generated
+	rm -rf .venv site dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

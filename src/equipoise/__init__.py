@@ -1,0 +1,45 @@
+"""equipoise keeps keyed work in balance on stock Apache Spark, in batch and in Structured Streaming.
+
+This package holds the algorithms and imports no Spark: sketches that find hot keys, plans that place them, planners
+that make the next plan from the last one.
+"""
+
+from equipoise.errors import (
+    CheckFailed,
+    Damaged,
+    EquipoiseError,
+    FormatError,
+    InvalidArgument,
+    Mismatch,
+    PlanningFailed,
+    SparkUnavailable,
+    UnknownFormat,
+)
+from equipoise.hashing import fingerprint, fingerprints
+from equipoise.plan import KIP, Costs, Plan, Planner, diff, make_planner, uniform_plan
+from equipoise.sketch import Histogram
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "KIP",
+    "CheckFailed",
+    "Costs",
+    "Damaged",
+    "EquipoiseError",
+    "FormatError",
+    "Histogram",
+    "InvalidArgument",
+    "Mismatch",
+    "Plan",
+    "Planner",
+    "PlanningFailed",
+    "SparkUnavailable",
+    "UnknownFormat",
+    "__version__",
+    "diff",
+    "fingerprint",
+    "fingerprints",
+    "make_planner",
+    "uniform_plan",
+]

@@ -1,0 +1,144 @@
+"""How a benchmark is run and what it leaves behind."""
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.progress import track
+
+from equipoise.errors import InvalidArgument
+
+_T = TypeVar("_T")
+
+_VERSIONS_OF = ("equipoise", "numpy", "numba", "pyspark", "pyarrow", "datasketches")
+
+
+class Environment(msgspec.Struct):
+    """Where and on what a benchmark ran."""
+
+    commit: str
+    dirty: bool
+    versions: dict[str, str]
+    cores: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a benchmark is told.
+
+    Parameters
+    ----------
+    quick
+        Whether it has to end within a minute.
+    seed
+        Seed of everything random.
+    data
+        Folder with real data sets; ``None``: generated data only.
+    console
+        Where progress is shown; never the standard output, which is for results.
+    """
+
+    quick: bool = False
+    seed: int = 1
+    data: Path | None = None
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+
+    def repeats(self, full: int, quick: int) -> int:
+        """Number of repeats, by mode."""
+        return quick if self.quick else full
+
+    def track(self, work: Iterable[_T], description: str) -> Iterator[_T]:
+        """Go through ``work`` with a progress bar."""
+        yield from track(list(work), description, console=self.console, transient=True)
+
+    def file(self, name: str) -> Path | None:
+        """Path of a data set, or ``None`` if no data folder was given."""
+        if self.data is None:
+            return None
+        path = self.data / name
+        if not path.is_file():
+            raise InvalidArgument(f"{path} does not exist; --data must name the folder that holds {name}")
+        return path
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a benchmark measured.
+
+    Parameters
+    ----------
+    metrics
+        The figures that are followed over time.
+    samples
+        The raw measurements behind them.
+    """
+
+    metrics: dict[str, float]
+    samples: dict[str, object] = field(default_factory=dict)
+
+
+class Report(msgspec.Struct):
+    """A benchmark's result with the environment it was measured in; the JSON form."""
+
+    benchmark: str
+    metrics: dict[str, float]
+    samples: dict[str, object]
+    env: Environment
+
+
+def environment(seed: int) -> Environment:
+    """Describe this machine and this source tree."""
+    versions = {"python": platform.python_version()}
+    for name in _VERSIONS_OF:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    commit = _git("rev-parse", "HEAD")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Environment(commit or "unknown", bool(_git("status", "--porcelain")), versions, cores, seed)
+
+
+def _git(*arguments: str) -> str:
+    """Output of git about the tree this module lies in; empty outside a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), *arguments]
+    try:
+        tracked = subprocess.run([*command[:3], "ls-files", __file__], capture_output=True, text=True, check=True)  # noqa: S603 - a fixed command
+        if not tracked.stdout:
+            return ""
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - a fixed command
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every contender in every round, all contenders once in each round.
+
+    A slow moment of the machine then hits all of them. Each runs once before the first round, uncounted, so that
+    compilation and caches are out of the figures.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for run in contenders.values():
+        run()
+    for _ in range(repeats):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def median(values: Iterable[float]) -> float:
+    """Middle of the measured values."""
+    return statistics.median(values)

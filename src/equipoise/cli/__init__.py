@@ -1,0 +1,98 @@
+"""The command line: ``equipoise``.
+
+Exit codes: 0 done, 1 an error of equipoise (its message says what to do), 2 wrong usage, 130 interrupted.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from equipoise import __version__, bench
+from equipoise.cli import demo
+from equipoise.errors import EquipoiseError
+
+app = typer.Typer(help="Keeps keyed work in balance on Apache Spark.", no_args_is_help=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except EquipoiseError as error:
+        Console(stderr=True).print(f"[bold red]{error.code}[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("bench")
+def bench_command(
+    name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.")],
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute.")] = False,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the result as JSON to a file or, -, stdout.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with real data sets to measure on as well.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+) -> None:
+    """Run a benchmark: every performance claim of equipoise is one of them."""
+    if name == "list":
+        _list_benchmarks(json)
+        return
+    context = bench.Context(quick=quick, seed=seed, data=data)
+    reports = [bench.run(each, context) for each in (bench.BENCHMARKS if name == "all" else [name])]
+    if json is None:
+        for report in reports:
+            _print_report(report)
+    else:
+        _write_json(reports if name == "all" else reports[0], json)
+
+
+def _list_benchmarks(json: str | None) -> None:
+    summaries = {name: bench.summary(name) for name in bench.BENCHMARKS}
+    if json is not None:
+        _write_json(summaries, json)
+        return
+    table = Table("benchmark", "what it measures")
+    for row in summaries.items():
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _print_report(report: bench.Report) -> None:
+    table = Table("metric", "value", title=report.benchmark, title_justify="left")
+    table.columns[1].justify = "right"
+    for metric, value in report.metrics.items():
+        table.add_row(metric, f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}")
+    Console().print(table)
+
+
+def _write_json(content: object, where: str) -> None:
+    text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+    if where == "-":
+        typer.echo(text, nl=False)
+    else:
+        Path(where).write_text(text, encoding="utf-8")
+
+
+app.command("demo")(demo.command)

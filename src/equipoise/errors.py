@@ -1,0 +1,73 @@
+"""Every error equipoise raises, under one root.
+
+::
+
+    EquipoiseError                        code
+    ├── InvalidArgument   (ValueError)    INVALID_ARGUMENT    a parameter outside its range
+    ├── Mismatch          (ValueError)    MISMATCH            two things that do not belong together
+    ├── FormatError       (ValueError)    FORMAT
+    │   ├── Damaged                       DAMAGED             truncated, altered, or not ours
+    │   └── UnknownFormat                 UNKNOWN_FORMAT      written by a version this one cannot read
+    ├── PlanningFailed    (RuntimeError)  PLANNING_FAILED     a planner found no plan
+    ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing
+    └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
+
+Each class is also the fitting built-in, so ``except ValueError`` keeps working. The ``code`` is stable
+and meant for programs; the message says what was found, what was expected and what to do.
+"""
+
+from typing import ClassVar
+
+
+class EquipoiseError(Exception):
+    """Root of all errors raised by equipoise."""
+
+    code: ClassVar[str] = "EQUIPOISE"
+
+
+class InvalidArgument(EquipoiseError, ValueError):
+    """A parameter lies outside its range."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class Mismatch(EquipoiseError, ValueError):
+    """Two objects that do not belong together were combined."""
+
+    code = "MISMATCH"
+
+
+class FormatError(EquipoiseError, ValueError):
+    """Stored bytes cannot be used."""
+
+    code = "FORMAT"
+
+
+class Damaged(FormatError):
+    """Stored bytes are truncated, altered, or were never ours."""
+
+    code = "DAMAGED"
+
+
+class UnknownFormat(FormatError):
+    """Stored bytes carry a format version that this release cannot read."""
+
+    code = "UNKNOWN_FORMAT"
+
+
+class PlanningFailed(EquipoiseError, RuntimeError):
+    """A planner found no plan that meets its constraints."""
+
+    code = "PLANNING_FAILED"
+
+
+class SparkUnavailable(EquipoiseError, RuntimeError):
+    """PySpark or Java is missing or too old."""
+
+    code = "SPARK_UNAVAILABLE"
+
+
+class CheckFailed(EquipoiseError, AssertionError):
+    """A conformance check found a promise that does not hold."""
+
+    code = "CHECK_FAILED"

@@ -1,0 +1,84 @@
+"""An open-addressing hash table from fingerprints to small integers, as numba kernels.
+
+Two parallel arrays of a power-of-two length, ``keys`` and ``values``. ``values[slot] == EMPTY`` marks a
+free slot, so every fingerprint is a valid key. Linear probing; deletion shifts back, so there are no
+tombstones and a table never degrades. The caller keeps the load at or under one half.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+EMPTY = -1
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads fingerprints that share low bits
+
+
+def capacity_for(count: int) -> int:
+    """Smallest table length that holds ``count`` keys at a load of at most one half."""
+    return max(8, 1 << (2 * count - 1).bit_length())
+
+
+def new_table(count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Make an empty table for up to ``count`` keys."""
+    capacity = capacity_for(count)
+    return np.zeros(capacity, dtype=np.int64), np.full(capacity, EMPTY, dtype=np.int32)
+
+
+@njit(cache=True, inline="always")
+def home_slot(key: int, mask: int) -> int:
+    """Slot at which the search for ``key`` starts."""
+    spread = np.uint64(key) * _SPREAD
+    return np.int64((spread >> np.uint64(32)) & np.uint64(mask))  # type: ignore[return-value]
+
+
+@njit(cache=True, inline="always")
+def find(keys: Any, values: Any, key: int) -> int:
+    """Slot of ``key``, or the free slot where it would go."""
+    mask = len(keys) - 1
+    slot = home_slot(key, mask)
+    while values[slot] != EMPTY and keys[slot] != key:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True, inline="always")
+def get(keys: Any, values: Any, key: int) -> int:
+    """Value of ``key``, or ``EMPTY``."""
+    return values[find(keys, values, key)]  # type: ignore[no-any-return]
+
+
+@njit(cache=True, inline="always")
+def put(keys: Any, values: Any, key: int, value: int) -> None:
+    """Insert or overwrite ``key``."""
+    slot = find(keys, values, key)
+    keys[slot] = key
+    values[slot] = value
+
+
+@njit(cache=True)
+def remove(keys: Any, values: Any, key: int) -> None:
+    """Delete ``key``, which must be present."""
+    mask = len(keys) - 1
+    hole = find(keys, values, key)
+    slot = hole
+    while True:
+        slot = (slot + 1) & mask
+        if values[slot] == EMPTY:
+            break
+        home = home_slot(keys[slot], mask)
+        # the entry may fill the hole only if its home does not lie behind the hole on its probe path
+        if ((slot - home) & mask) >= ((slot - hole) & mask):
+            keys[hole] = keys[slot]
+            values[hole] = values[slot]
+            hole = slot
+    values[hole] = EMPTY
+
+
+@njit(cache=True)
+def fill(keys: Any, values: Any, new_keys: Any) -> None:
+    """Map each of ``new_keys`` to its index."""
+    for i in range(len(new_keys)):
+        put(keys, values, new_keys[i], i)

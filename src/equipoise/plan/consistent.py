@@ -1,0 +1,57 @@
+"""Consistent-hash partitioning: the tail groups on a ring, no key isolated."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.errors import InvalidArgument
+from equipoise.plan.planner import Planner, Problem, Proposal
+from equipoise.plan.ring import HashRing
+
+
+@lru_cache(maxsize=32)
+def ring_tail(partitions: int, groups: int, replicas: int) -> NDArray[np.int32]:
+    """Partition of each tail group on the ring; the same array for the same arguments, read-only."""
+    tail = HashRing(partitions, replicas=replicas).tail(groups)
+    tail.setflags(write=False)
+    return tail
+
+
+@dataclass(frozen=True)
+class Consistent(Planner):
+    """Consistent hashing of the tail groups: few moves when N changes, blind to load.
+
+    Guarantees
+    ----------
+    - Growing by one partition moves about 1/N of the groups, all of them to the new partition.
+    - The plan depends on N and H only.
+
+    Differs from the paper
+    ----------------------
+    Whole tail groups are placed on the ring instead of single keys, so that a plan is one table and a group's state
+    moves as one.
+
+    Parameters
+    ----------
+    replicas
+        Points on the ring for each partition.
+
+    References
+    ----------
+    Gedik, "Partitioning functions for stateful data parallelism in stream processing", section 4.1.1.
+    """
+
+    name: ClassVar[str] = "consistent"
+    replicas: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise InvalidArgument(f"replicas must be at least 1, got {self.replicas}")
+
+    def propose(self, problem: Problem) -> Proposal:
+        """Look every group up on the ring for the new N."""
+        tail = ring_tail(problem.partitions, problem.previous.tail_groups, self.replicas)
+        return Proposal(tail, {}, f"consistent hash over {problem.partitions} partitions")

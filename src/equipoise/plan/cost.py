@@ -1,0 +1,234 @@
+"""What keys cost: measured loads and states, and the functions assumed where nothing was measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.plan.plan import Plan
+from equipoise.sketch.histogram import Histogram
+
+
+class Resource(Enum):
+    """How the use of a resource by a key grows with the key's share (beta_k of Gedik, section 3.1)."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    QUADRATIC = "quadratic"
+
+    def __call__(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Use of the resource by keys of the given shares."""
+        if self is Resource.CONSTANT:
+            return np.ones_like(shares)
+        return shares if self is Resource.LINEAR else shares * shares
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What was measured of key groups; whatever is left out is assumed.
+
+    Parameters
+    ----------
+    group_load
+        Load of each tail group, in any unit: of all keys whose fingerprint falls into it, isolated or not, so
+        that the figures mean the same under every plan. Without it the share of the unlisted keys is taken
+        to be spread evenly over the groups.
+    group_state
+        State of each tail group, isolated keys included, in any unit (bytes). Without it state is taken to grow
+        with the share as ``state_of_share`` says, and is then a fraction of the whole state.
+    key_state
+        State of single keys by fingerprint, in the unit of ``group_state`` and part of it; needed only where a hot
+        key's state is not in proportion to its load.
+    state_of_share
+        Assumed growth of state with a key's share where no state was measured.
+    """
+
+    group_load: NDArray[Any] | None = None
+    group_state: NDArray[Any] | None = None
+    key_state: Mapping[int, float] = field(default_factory=dict)
+    state_of_share: Resource = Resource.LINEAR
+
+    def __post_init__(self) -> None:
+        for name in ("group_load", "group_state"):
+            values = getattr(self, name)
+            if values is not None:
+                array = np.asarray(values, dtype=np.float64)
+                if array.ndim != 1 or not np.all(np.isfinite(array) & (array >= 0)):
+                    raise InvalidArgument(f"{name} must hold finite numbers of at least 0, one for each tail group")
+                object.__setattr__(self, name, array)
+        if not all(np.isfinite(value) and value >= 0 for value in self.key_state.values()):
+            raise InvalidArgument("key_state must hold finite numbers of at least 0")
+        if self.key_state and self.group_state is None:
+            raise InvalidArgument("key_state was given without group_state; give both, in one unit")
+
+    def check(self, groups: int) -> None:
+        """Refuse measurements of another number of tail groups."""
+        for name in ("group_load", "group_state"):
+            values = getattr(self, name)
+            if values is not None and len(values) != groups:
+                raise Mismatch(
+                    f"{name} covers {len(values)} tail groups but the plan has {groups}; "
+                    "measure with the plan's own number of groups"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Load and state of every listed key and, without those keys, of every tail group.
+
+    Loads are shares of the whole. States are in the unit of the measured states, else what the assumed growth of state
+    with the share makes of the loads.
+    """
+
+    histogram: Histogram
+    key_load: NDArray[np.float64]
+    key_state: NDArray[np.float64]
+    group_load: NDArray[np.float64]
+    group_state: NDArray[np.float64]
+    measured_key_state: Mapping[int, float]
+    state_is_measured: bool
+
+    @property
+    def total_state(self) -> float:
+        """State of all keys together."""
+        return float(self.key_state.sum() + self.group_state.sum())
+
+    def of_keys(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Load and state of single keys; one that is not listed has load 0, and no state but what was measured."""
+        listed = {key: i for i, key in enumerate(self.histogram.fingerprints.tolist())}
+        at = np.array([listed.get(key, -1) for key in keys.tolist()], dtype=np.int64)
+        silent = np.array([self.measured_key_state.get(key, 0.0) for key in keys.tolist()])
+        load = np.append(self.key_load, 0.0)[at]
+        state = np.where(at >= 0, np.append(self.key_state, 0.0)[at], silent)
+        return load, state
+
+    def of_groups(self, isolated: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Load and state of the tail groups with all their keys but the isolated ones."""
+        loose = ~np.isin(self.histogram.fingerprints, isolated)
+        groups = len(self.group_load)
+        home = np.mod(self.histogram.fingerprints[loose], groups)
+        load = self.group_load + np.bincount(home, self.key_load[loose], groups)
+        state = self.group_state + np.bincount(home, self.key_state[loose], groups)
+        return load, state
+
+    def loads(self, plan: Plan) -> NDArray[np.float64]:
+        """Predicted share of the load in each partition under a plan."""
+        listed = np.bincount(plan.assign(self.histogram.fingerprints), self.key_load, plan.partitions)
+        rest = np.bincount(plan.tail, self.group_load, plan.partitions)
+        return np.asarray(listed + rest, dtype=np.float64)
+
+
+def price(histogram: Histogram, groups: int, costs: Costs | None = None) -> Priced:
+    """Resolve what was measured and what has to be assumed into one table of loads and states.
+
+    Parameters
+    ----------
+    histogram
+        The listed keys and their shares.
+    groups
+        H, number of tail groups.
+    costs
+        What was measured; ``None``: nothing.
+    """
+    costs = costs or Costs()
+    costs.check(groups)
+    home = np.mod(histogram.fingerprints, groups)
+    key_load = np.asarray(histogram.shares)
+    listed_load = np.bincount(home, key_load, groups).astype(np.float64)
+    measured_load = costs.group_load.sum() if costs.group_load is not None else 0.0
+    if costs.group_load is not None and measured_load > 0:
+        group_load = np.maximum(0.0, costs.group_load / measured_load - listed_load)
+    else:
+        group_load = np.full(groups, histogram.rest / groups)
+    if costs.group_state is None:
+        key_state = costs.state_of_share(key_load)
+        group_state = costs.state_of_share(group_load)
+    else:
+        key_state = _measured_key_state(histogram, costs, home, listed_load + group_load)
+        group_state = np.maximum(0.0, costs.group_state - np.bincount(home, key_state, groups))
+    measured = costs.group_state is not None
+    return Priced(histogram, key_load, key_state, group_load, group_state, costs.key_state, measured)
+
+
+def _measured_key_state(
+    histogram: Histogram, costs: Costs, home: NDArray[np.int64], load_of_group: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """State of listed keys: as measured, else in proportion to the load of their group."""
+    assert costs.group_state is not None  # noqa: S101 - the caller has looked; this tells the type checker
+    share_of_group = histogram.shares / np.maximum(load_of_group[home], np.finfo(float).tiny)
+    assumed = costs.group_state[home] * np.minimum(1.0, share_of_group)
+    return np.array(
+        [costs.key_state.get(key, state) for key, state in zip(histogram.fingerprints.tolist(), assumed, strict=True)],
+        dtype=np.float64,
+    )
+
+
+def imbalance_threshold(alpha: float, partitions: int) -> float:
+    """Allowed relative deviation from the mean load, theta (Gedik, equation 15).
+
+    Parameters
+    ----------
+    alpha
+        Tolerated ratio of largest to smallest load, above 1.
+    partitions
+        N, number of partitions.
+
+    Examples
+    --------
+    >>> round(imbalance_threshold(1.2, 10), 5)
+    0.17647
+    """
+    if not (np.isfinite(alpha) and alpha > 1):
+        raise InvalidArgument(
+            f"alpha is the tolerated ratio of largest to smallest load and must exceed 1, got {alpha}"
+        )
+    return (alpha - 1) * (partitions - 1) / (partitions - 1 + alpha)
+
+
+def tracking_threshold(resource: Resource, sigma: float, theta: float, partitions: int, domain_size: int) -> float:
+    """Smallest share worth tracking for one resource, delta_k (Gedik, equation 17).
+
+    Parameters
+    ----------
+    resource
+        Growth of the resource's use with a key's share.
+    sigma
+        Part of the allowed imbalance that untracked keys may use up, in (0, 1].
+    theta
+        Allowed relative deviation from the mean load.
+    partitions
+        N, number of partitions.
+    domain_size
+        Number of distinct keys; used by the quadratic resource only.
+
+    Examples
+    --------
+    >>> round(tracking_threshold(Resource.LINEAR, 0.1, imbalance_threshold(1.2, 10), 10, 10**6), 7)
+    0.0017647
+    """
+    if not 0 < sigma <= 1:
+        raise InvalidArgument(f"sigma is a part of the allowed imbalance, in (0, 1], got {sigma}")
+    if resource is Resource.CONSTANT:
+        return 1.0
+    if resource is Resource.LINEAR:
+        return sigma * theta / partitions
+    return float(np.sqrt(sigma * theta / (max(1, domain_size) * partitions)))
+
+
+class Utility(Enum):
+    """How the balance penalty rho and the migration penalty gamma combine (Gedik, section 4.3); lower is better."""
+
+    A = "rho"
+    APM = "rho + gamma"
+    APLM = "rho + log(1 + gamma)"
+    ATM = "rho * (1 + gamma)"
+    ATLM = "rho * (1 + log(1 + gamma))"
+
+    @property
+    def number(self) -> int:
+        """Position in the list above: how compiled kernels tell them apart."""
+        return list(Utility).index(self)

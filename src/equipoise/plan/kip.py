@@ -1,0 +1,258 @@
+"""The Key Isolator Partitioner, our default: isolate the hot keys, repack only what does not fit."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from equipoise.errors import InvalidArgument
+from equipoise.plan.planner import Planner, Problem, Proposal
+
+_UNPLACED = -1
+_TINY = 1e-300  # keeps load / cost a number where both are 0
+_ROUNDS = 8  # of shedding and placing; two or three settle all but contrived loads
+_CEILING_STEPS = 20  # halvings of the interval in which the ceiling that the budget affords is sought
+
+
+@njit(cache=True)
+def _members(where: Any, partitions: int) -> Any:
+    """Items by partition: ``items[starts[p]:starts[p + 1]]`` are those of partition p, in order."""
+    starts = np.zeros(partitions + 1, dtype=np.int64)
+    for i in range(len(where)):
+        if where[i] != _UNPLACED:
+            starts[where[i] + 1] += 1
+    starts = np.cumsum(starts)
+    at = starts.copy()
+    items = np.empty(starts[-1], dtype=np.int64)
+    for i in range(len(where)):
+        if where[i] != _UNPLACED:
+            items[at[where[i]]] = i
+            at[where[i]] += 1
+    return starts, items
+
+
+@njit(cache=True)
+def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool:
+    """Take items off every partition above the ceiling, most load for its cost first.
+
+    An item larger than what is still too much stays; if that leaves the partition above the ceiling, the smallest
+    item that would do goes too.
+    """
+    starts, items = _members(placed, len(loads))
+    shed_any = False
+    for p in range(len(loads)):
+        excess = loads[p] - ceiling
+        if excess <= 0:
+            continue
+        mine = items[starts[p] : starts[p + 1]]
+        density = np.empty(len(mine))
+        for j in range(len(mine)):
+            density[j] = -(load[mine[j]] + _TINY) / (cost[mine[j]] + _TINY)
+        for j in np.argsort(density, kind="mergesort"):
+            i = mine[j]
+            if 0 < load[i] <= excess:
+                placed[i] = _UNPLACED
+                excess -= load[i]
+        last = _UNPLACED
+        for i in mine:
+            would_do = placed[i] != _UNPLACED and load[i] >= excess > 0
+            if would_do and (last == _UNPLACED or (load[i], cost[i]) < (load[last], cost[last])):
+                last = i
+        remaining = ceiling + excess
+        if last != _UNPLACED and load[last] < remaining:  # the only item of a partition has nowhere better to go
+            placed[last] = _UNPLACED
+            remaining -= load[last]
+        shed_any |= remaining < loads[p]
+        loads[p] = remaining
+    return shed_any
+
+
+@njit(cache=True)
+def _sift_down(heap: Any, loads: Any, at: int) -> None:
+    """Restore a heap of partitions ordered by (load, number) after the load at ``at`` grew."""
+    size = len(heap)
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            return
+        right = child + 1
+        if right < size and (loads[heap[right]], heap[right]) < (loads[heap[child]], heap[child]):
+            child = right
+        if (loads[heap[at]], heap[at]) <= (loads[heap[child]], heap[child]):
+            return
+        heap[at], heap[child] = heap[child], heap[at]
+        at = child
+
+
+@njit(cache=True)
+def _place(placed: Any, loads: Any, load: Any) -> None:
+    """Give every unplaced item, largest first, to the least loaded partition."""
+    heap = np.argsort(loads, kind="mergesort")
+    unplaced = np.flatnonzero(placed == _UNPLACED)
+    for j in np.argsort(-load[unplaced], kind="mergesort"):
+        i = unplaced[j]
+        p = heap[0]
+        placed[i] = p
+        loads[p] += load[i]
+        _sift_down(heap, loads, 0)
+
+
+@njit(cache=True)
+def _pack(where: Any, load: Any, state: Any, partitions: int, ceiling: float) -> Any:
+    """Placement that keeps all items at ``where`` but those that do not fit below the ceiling.
+
+    A large item that moves may lift its new partition above the ceiling; then smaller ones make room for it, in a
+    further round. An item that has moved already costs nothing to move again. The best round counts.
+    """
+    placed = where.copy()
+    loads = np.zeros(partitions)
+    for i in range(len(where)):
+        if where[i] != _UNPLACED:
+            loads[where[i]] += load[i]
+    cost = state.copy()
+    best, best_loads = placed, loads
+    for round_number in range(_ROUNDS):
+        shed_any = _shed(placed, cost, load, loads, ceiling)
+        for i in range(len(placed)):
+            if placed[i] == _UNPLACED:
+                cost[i] = 0.0
+        _place(placed, loads, load)
+        if round_number == 0 or loads.max() < best_loads.max():
+            best, best_loads = placed.copy(), loads.copy()
+        if not shed_any or loads.max() <= ceiling:
+            break
+    moved = 0.0
+    for i in range(len(best)):
+        if best[i] != where[i] and where[i] != _UNPLACED:
+            moved += state[i]
+    return best, best_loads, moved
+
+
+@dataclass(frozen=True)
+class KIP(Planner):
+    """Isolate the hottest keys, and move only what lifts a partition above the attainable load.
+
+    The idea of Algorithm 1 of DR on measured figures. All isolated keys and all tail groups stay where they are,
+    unless their partition is above the ceiling ``max(1/N, f_1) * (1 + slack)``; from such a partition the items with
+    the least state for their load are taken until it fits, and are then packed, largest first, into the least loaded
+    partitions.
+
+    Guarantees
+    ----------
+    - Never a worse plan than the previous one: with the number of partitions unchanged, a plan whose predicted
+      largest load is not lower is not made.
+    - A previous plan within the ceiling is kept as it is, so an even load moves nothing.
+    - The moved state stays within the budget; with a smaller budget the ceiling is raised to what it affords.
+    - O(K log K + H log H) time for K listed keys and H tail groups.
+
+    Differs from the paper
+    ----------------------
+    - Tail groups (the paper's hosts) have their measured loads where known; the print gives each the same share.
+    - State is priced by what was measured where known; the print counts every move alike.
+    - A heavy key is first kept where it is, as printed; it leaves an overfull partition only if it is not larger than
+      what is too much there, so the hottest key stays and the others make room for it.
+    - Moved items go to the least loaded partition; the print tries the key's hash location before that and
+      moves hosts to the first partition that has room.
+    - A key that cooled down stays isolated, at no cost, until its place in the table is needed.
+    - There is a budget, and a reason to do nothing.
+
+    Parameters
+    ----------
+    histogram_scale
+        Number of keys isolated for each partition (lambda).
+    slack
+        Part by which a partition may exceed the attainable load before anything moves (epsilon, relative to the
+        attainable load).
+    repack
+        Pack everything anew instead of keeping what fits: for work without state, where moves are free. The loads
+        come out as even as they can be, and in decreasing order, so that the longest task starts first.
+
+    References
+    ----------
+    Zvara, Szabo, Lorant, Benczur, "System-aware dynamic partitioning for batch and streaming workloads", section 4.
+
+    Examples
+    --------
+    >>> from equipoise.plan import KIP, uniform_plan
+    >>> from equipoise.sketch import Histogram
+    >>> plan = KIP().plan(uniform_plan(4), Histogram([8, 16, 24], [0.25, 0.2, 0.15]))
+    >>> sorted(plan.assign([8, 16, 24]).tolist())
+    [0, 1, 2]
+    >>> print(plan.reason)
+    largest load 2.800 -> 1.009 of the mean, bound 1.000
+    """
+
+    name: ClassVar[str] = "kip"
+    histogram_scale: float = 2.0
+    slack: float = 0.01
+    repack: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.histogram_scale) and self.histogram_scale >= 0):
+            raise InvalidArgument(f"histogram_scale (lambda) must be at least 0, got {self.histogram_scale}")
+        if not (np.isfinite(self.slack) and self.slack >= 0):
+            raise InvalidArgument(f"slack (epsilon) must be at least 0, got {self.slack}")
+
+    def propose(self, problem: Problem) -> Proposal:
+        """Keep what fits, shed what does not, pack what was shed."""
+        previous, priced, count = problem.previous, problem.priced, problem.partitions
+        hottest = float(priced.key_load[0]) if len(priced.key_load) else 0.0
+        bound = max(1 / count, hottest)
+        ceiling = bound * (1 + self.slack)
+        before = priced.loads(previous)
+        if previous.partitions == count and before.max() <= ceiling:
+            return Proposal(previous.tail, dict(previous.isolated), "already within the ceiling")
+
+        items = _Items(problem, round(self.histogram_scale * count))
+        where = np.where((items.where < count) & (not self.repack), items.where, _UNPLACED)
+        if problem.budget is not None and not self.repack:
+            ceiling = _affordable_ceiling(where, items, count, ceiling, float(before.max()), problem.budget)
+        placed, loads, _ = _pack(where, items.load, items.state, count, ceiling)
+        if self.repack:
+            placed = np.argsort(np.argsort(-loads, kind="stable"))[placed]
+        if previous.partitions == count and loads.max() >= before.max():
+            return Proposal(previous.tail, dict(previous.isolated), "no better plan found")
+        change = f"largest load {before.max() * count:.3f} -> {loads.max() * count:.3f} of the mean"
+        return items.proposal(placed, f"{change}, bound {bound * count:.3f}")
+
+
+class _Items:
+    """What KIP places: first the isolated keys, then the tail groups without them."""
+
+    def __init__(self, problem: Problem, hot: int) -> None:
+        previous, priced = problem.previous, problem.priced
+        listed = priced.histogram.fingerprints
+        hot = min(hot, len(listed))
+        cooled = np.setdiff1d(previous.isolated_keys, listed[:hot], assume_unique=True)[: max(hot, problem.partitions)]
+        self.hot = hot
+        self.keys = np.concatenate([listed[:hot], cooled])
+        self.groups = previous.tail_groups
+        of_keys, of_groups = priced.of_keys(self.keys), priced.of_groups(self.keys)
+        self.load, self.state = (np.concatenate(pair) for pair in zip(of_keys, of_groups, strict=True))
+        self.where = np.concatenate([previous.assign(self.keys), previous.tail]).astype(np.int64)
+
+    def proposal(self, placed: NDArray[np.int64], reason: str) -> Proposal:
+        """The placement as a proposal; a cooled key that ended up at home is isolated no longer."""
+        tail = placed[len(self.keys) :].astype(np.int32)
+        at_home = tail[np.mod(self.keys, self.groups)] == placed[: len(self.keys)]
+        kept = ~at_home
+        kept[: self.hot] = True
+        isolated = dict(zip(self.keys[kept].tolist(), placed[: len(self.keys)][kept].tolist(), strict=True))
+        return Proposal(tail, isolated, reason)
+
+
+def _affordable_ceiling(
+    where: NDArray[np.int64], items: _Items, partitions: int, lowest: float, highest: float, budget: float
+) -> float:
+    """Lowest ceiling whose moves stay within the budget."""
+    if _pack(where, items.load, items.state, partitions, lowest)[2] <= budget:
+        return lowest
+    for _ in range(_CEILING_STEPS):
+        middle = (lowest + highest) / 2
+        if _pack(where, items.load, items.state, partitions, middle)[2] <= budget:
+            highest = middle
+        else:
+            lowest = middle
+    return highest

@@ -1,0 +1,289 @@
+"""The partitioning plan: immutable, versioned, readable as JSON.
+
+Stored form, UTF-8 JSON::
+
+    {"format": "equipoise-plan", "format_version": 1,
+     "sha256": "<of the plan below, as compact JSON with sorted keys>",
+     "plan": {"version": 3, "parent": 2, "planner": "kip", "reason": "...", "hash_seed": 42, "partitions": 4,
+              "isolated": {"<fingerprint, 16 hexadecimal digits>": <partition>, ...},
+              "tail": [<partition of tail group 0>, ...]}}
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+import msgspec
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from equipoise.errors import Damaged, InvalidArgument, UnknownFormat
+from equipoise.fingerprint_table import EMPTY, find, get, new_table
+from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
+
+FORMAT = "equipoise-plan"
+FORMAT_VERSION = 1
+
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    """The stored plan proper; its checksum covers exactly these fields."""
+
+    version: int
+    parent: int | None
+    planner: str
+    reason: str
+    hash_seed: int
+    partitions: int
+    isolated: dict[Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")], int]
+    tail: list[int]
+
+
+class _File(msgspec.Struct):
+    format: str
+    format_version: int
+    sha256: str
+    plan: msgspec.Raw
+
+
+@njit(cache=True)
+def _assign(fingerprints: Any, tail: Any, keys: Any, partitions: Any, out: Any) -> None:
+    groups = len(tail)
+    is_power_of_two = groups & (groups - 1) == 0
+    for i in range(len(fingerprints)):
+        fingerprint = fingerprints[i]
+        partition = get(keys, partitions, fingerprint)
+        if partition == EMPTY:
+            group = fingerprint & (groups - 1) if is_power_of_two else fingerprint % groups
+            partition = tail[group]
+        out[i] = partition
+
+
+@njit(cache=True)
+def _fill(keys: Any, partitions: Any, new_keys: Any, new_partitions: Any) -> None:
+    for i in range(len(new_keys)):
+        slot = find(keys, partitions, new_keys[i])
+        keys[slot] = new_keys[i]
+        partitions[slot] = new_partitions[i]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """Where every key goes: isolated keys by name, all others by their tail group.
+
+    A key with fingerprint ``f`` goes to ``isolated[f]`` if it is isolated, else to ``tail[f mod H]``.
+
+    Guarantees
+    ----------
+    - Every key has exactly one partition in ``0 .. partitions - 1``.
+    - A plan never changes once made; ``from_json(to_json())`` equals it, and equal plans have equal JSON.
+
+    Parameters
+    ----------
+    partitions
+        N, the number of partitions.
+    tail
+        Partition of each of the H tail groups; H is at least N.
+    isolated
+        Partition of each isolated fingerprint.
+    version
+        Number of this plan in its history, from 0.
+    planner
+        Name of the planner that made it.
+    reason
+        Why it was made, with the numbers behind it, in one line.
+    parent
+        Version of the plan it was made from; ``None`` for the first.
+    hash_seed
+        Seed of the fingerprints it routes.
+
+    Examples
+    --------
+    >>> plan = Plan(2, [0, 1, 0, 1], {7: 0}, reason="by hand")
+    >>> plan.assign([4, 5, 7]).tolist()
+    [0, 1, 0]
+    >>> Plan.from_json(plan.to_json()) == plan
+    True
+    """
+
+    partitions: int
+    tail: NDArray[np.int32]
+    isolated: Mapping[int, int]
+    version: int
+    planner: str
+    reason: str
+    parent: int | None
+    hash_seed: int
+
+    def __init__(
+        self,
+        partitions: int,
+        tail: ArrayLike,
+        isolated: Mapping[int, int] | None = None,
+        *,
+        version: int = 0,
+        planner: str = "manual",
+        reason: str = "",
+        parent: int | None = None,
+        hash_seed: int = FINGERPRINT_SEED,
+    ) -> None:
+        if partitions < 1:
+            raise InvalidArgument(f"a plan needs at least 1 partition, got {partitions}")
+        owners = np.array(tail)
+        if owners.ndim != 1 or len(owners) < partitions:
+            raise InvalidArgument(
+                f"{partitions} partitions need at least {partitions} tail groups, got {owners.size}; "
+                "with fewer, some partitions could never receive a tail key"
+            )
+        keys = np.fromiter((isolated or {}).keys(), dtype=object, count=len(isolated or {}))
+        targets = np.fromiter((isolated or {}).values(), dtype=np.int64, count=len(keys))
+        if len(keys) and (min(keys) < _LOWEST or max(keys) > _HIGHEST):
+            raise InvalidArgument("an isolated fingerprint does not fit 64 bits; use fingerprint(key)")
+        for what, where in (("tail group", owners), ("isolated key", targets)):
+            if where.dtype.kind not in "iu" or (len(where) and (where.min() < 0 or where.max() >= partitions)):
+                raise InvalidArgument(f"a {what} is mapped outside 0..{partitions - 1}; give every one a partition")
+        if version < 0:
+            raise InvalidArgument(f"plan versions count from 0, got {version}")
+        order = np.argsort(keys)
+        owners = np.ascontiguousarray(owners, dtype=np.int32)
+        owners.setflags(write=False)
+        ordered = dict(zip(keys[order].tolist(), targets[order].tolist(), strict=True))
+        object.__setattr__(self, "partitions", int(partitions))
+        object.__setattr__(self, "tail", owners)
+        object.__setattr__(self, "isolated", MappingProxyType(ordered))
+        object.__setattr__(self, "version", version)
+        object.__setattr__(self, "planner", planner)
+        object.__setattr__(self, "reason", reason)
+        object.__setattr__(self, "parent", parent)
+        object.__setattr__(self, "hash_seed", int(hash_seed))
+
+    @property
+    def tail_groups(self) -> int:
+        """H, the number of tail groups."""
+        return len(self.tail)
+
+    @cached_property
+    def isolated_keys(self) -> NDArray[np.int64]:
+        """Fingerprints of the isolated keys, ascending."""
+        return np.fromiter(self.isolated.keys(), dtype=np.int64, count=len(self.isolated))
+
+    @cached_property
+    def _table(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        keys, partitions = new_table(max(1, len(self.isolated)))
+        targets = np.fromiter(self.isolated.values(), dtype=np.int32, count=len(self.isolated))
+        _fill(keys, partitions, self.isolated_keys, targets)
+        return keys, partitions
+
+    def assign(self, fingerprints: ArrayLike) -> NDArray[np.int32]:
+        """Partition of each fingerprint."""
+        keys = as_fingerprints(fingerprints)
+        out = np.empty(len(keys), dtype=np.int32)
+        _assign(keys, self.tail, *self._table, out)
+        return out
+
+    def tail_group_of(self, fingerprints: ArrayLike) -> NDArray[np.int64]:
+        """Tail group of each fingerprint, whether or not the key is isolated."""
+        return np.mod(as_fingerprints(fingerprints), self.tail_groups)
+
+    def same_routing(self, other: "Plan") -> bool:
+        """Whether both plans send every key to the same partition by the same key groups."""
+        return (
+            self.partitions == other.partitions
+            and self.hash_seed == other.hash_seed
+            and np.array_equal(self.tail, other.tail)
+            and self.isolated == other.isolated
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Plan):
+            return NotImplemented
+        mine = (self.version, self.planner, self.reason, self.parent)
+        return self.same_routing(other) and mine == (other.version, other.planner, other.reason, other.parent)
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value; a dictionary of plans goes by version
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan(version={self.version}, planner={self.planner!r}, partitions={self.partitions}, "
+            f"tail_groups={self.tail_groups}, isolated={len(self.isolated)}, reason={self.reason!r})"
+        )
+
+    def to_json(self) -> str:
+        """Readable stored form."""
+        body = {
+            "version": self.version,
+            "parent": self.parent,
+            "planner": self.planner,
+            "reason": self.reason,
+            "hash_seed": self.hash_seed,
+            "partitions": self.partitions,
+            "isolated": {format(key % 2**64, "016x"): partition for key, partition in self.isolated.items()},
+            "tail": self.tail.tolist(),
+        }
+        head = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, "sha256": _checksum(body)}, indent=1)
+        fields = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in body.items())
+        return f'{head[:-2]},\n "plan": {{\n  {fields}\n }}\n}}\n'
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, source: str = "plan") -> Self:
+        """Read the stored form; ``source`` names it in error messages."""
+        try:
+            file = msgspec.json.decode(text, type=_File)
+            if file.format != FORMAT:
+                raise Damaged(f"{source} says it is {file.format!r}, not {FORMAT!r}; open a file written by Plan.save")
+            if file.format_version != FORMAT_VERSION:
+                raise UnknownFormat(
+                    f"{source} has plan format {file.format_version}, this release reads format {FORMAT_VERSION}; "
+                    "read it with the release that wrote it"
+                )
+            body = msgspec.json.decode(file.plan, type=_Body)
+            if _checksum(msgspec.to_builtins(body)) != file.sha256:
+                raise Damaged(f"{source} does not match its checksum; restore it from a copy or plan anew")
+            isolated = {_signed(int(key, 16)): partition for key, partition in body.isolated.items()}
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Damaged(f"{source} is not a readable plan ({error}); restore it from a copy or plan anew") from error
+        return cls(
+            body.partitions,
+            body.tail,
+            isolated,
+            version=body.version,
+            planner=body.planner,
+            reason=body.reason,
+            parent=body.parent,
+            hash_seed=body.hash_seed,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file, atomically: a reader sees the old content or the new, never a part."""
+        target = Path(path)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
+            try:
+                file.write(self.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(target)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a plan file."""
+        return cls.from_json(Path(path).read_bytes(), source=str(path))
+
+
+def _checksum(body: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

@@ -1,0 +1,105 @@
+"""What changes between two plans: which key groups move, and how much load and state that is."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from equipoise.errors import Mismatch
+from equipoise.plan.cost import Costs, price
+from equipoise.plan.plan import Plan
+from equipoise.sketch.histogram import Histogram
+
+
+class Move(NamedTuple):
+    """One key group that changes its partition."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class PlanDiff:
+    """The moves from one plan to another.
+
+    Parameters
+    ----------
+    before, after
+        Versions of the two plans.
+    groups
+        Moves of tail groups, by group.
+    keys
+        Moves of keys that are isolated in either plan, by fingerprint.
+    load
+        Share of the load that moves; ``None`` if no histogram was given.
+    state
+        State that moves, in the unit of the measured states, else as a share of the whole; ``None`` if no histogram
+        was given.
+    """
+
+    before: int
+    after: int
+    groups: dict[int, Move]
+    keys: dict[int, Move]
+    load: float | None
+    state: float | None
+
+    def __bool__(self) -> bool:
+        """Whether anything moves."""
+        return bool(self.groups or self.keys)
+
+    def __str__(self) -> str:
+        amount = "" if self.load is None else f": {self.load:.2%} of the load, state {self.state:.4g}"
+        moves = f"{len(self.groups)} tail groups and {len(self.keys)} keys move"
+        return f"plan {self.before} -> {self.after}: {moves}{amount}"
+
+
+def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: Costs | None = None) -> PlanDiff:
+    """List what moves between two plans over the same key groups.
+
+    Parameters
+    ----------
+    before, after
+        The plans; N may differ, H and the hash seed may not.
+    histogram
+        Shares of the hot keys, to say how much load and state moves.
+    costs
+        What was measured of the key groups.
+
+    Examples
+    --------
+    >>> a, b = Plan(2, [0, 1, 0, 1]), Plan(2, [0, 1, 1, 1], {4: 1}, version=1)
+    >>> moves = diff(a, b, Histogram([4], [0.4]))
+    >>> moves.groups, moves.keys, round(moves.load, 3)
+    ({2: Move(source=0, target=1)}, {4: Move(source=0, target=1)}, 0.55)
+    """
+    if before.tail_groups != after.tail_groups:
+        raise Mismatch(
+            f"plan {before.version} covers {before.tail_groups} tail groups but plan {after.version} covers "
+            f"{after.tail_groups}; only plans of one history can be compared"
+        )
+    if before.hash_seed != after.hash_seed:
+        seeds = f"{before.hash_seed} and {after.hash_seed}"
+        raise Mismatch(f"the plans have hash seeds {seeds}; compare plans of one history")
+    keys = np.union1d(before.isolated_keys, after.isolated_keys)
+    key_moves = _moves(keys, before.assign(keys), after.assign(keys))
+    group_moves = _moves(np.arange(before.tail_groups), before.tail, after.tail)
+    if histogram is None:
+        return PlanDiff(before.version, after.version, group_moves, key_moves, None, None)
+    if histogram.hash_seed != before.hash_seed:
+        raise Mismatch(
+            f"the histogram was made with hash seed {histogram.hash_seed} but the plans with {before.hash_seed}; "
+            "fingerprint both with the same seed"
+        )
+    priced = price(histogram, before.tail_groups, costs)
+    listed_moves = before.assign(histogram.fingerprints) != after.assign(histogram.fingerprints)
+    group_moved = before.tail != after.tail
+    load = priced.key_load[listed_moves].sum() + priced.group_load[group_moved].sum()
+    state = priced.key_state[listed_moves].sum() + priced.group_state[group_moved].sum()
+    return PlanDiff(before.version, after.version, group_moves, key_moves, float(load), float(state))
+
+
+def _moves(items: np.ndarray, source: np.ndarray, target: np.ndarray) -> dict[int, Move]:
+    moved = source != target
+    rows = zip(items[moved].tolist(), source[moved].tolist(), target[moved].tolist(), strict=True)
+    return {item: Move(a, b) for item, a, b in rows}

@@ -1,0 +1,193 @@
+"""What every planner does: make the next plan from the last one, a histogram and what was measured."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.plan.cost import Costs, Priced, price
+from equipoise.plan.plan import Plan
+from equipoise.sketch.histogram import Histogram
+
+
+def default_tail_groups(partitions: int) -> int:
+    """Number of tail groups for N partitions: a power of two, at least 64 for each.
+
+    64 groups a partition place the tail in steps of about 1.5 % of a partition's load.
+    """
+    if partitions < 1:
+        raise InvalidArgument(f"a plan needs at least 1 partition, got {partitions}")
+    return max(1024, 1 << (64 * partitions - 1).bit_length())
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One planning problem: from where, to how many partitions, at what prices."""
+
+    previous: Plan
+    partitions: int
+    priced: Priced
+    budget: float | None
+
+    @property
+    def histogram(self) -> Histogram:
+        """The listed keys."""
+        return self.priced.histogram
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """What a planner proposes: an owner for every tail group and for every isolated key, and why."""
+
+    tail: NDArray[np.int32]
+    isolated: dict[int, int]
+    reason: str
+
+
+class Planner(ABC):
+    """Makes the next plan.
+
+    Guarantees
+    ----------
+    - Pure and deterministic: equal inputs give equal plans.
+    - Every tail group and every isolated key is owned by exactly one of the N partitions.
+    - The state that moves stays within ``budget``, apart from what must leave partitions that vanish.
+    - A plan that would route every key as before is not made: the previous one is returned.
+    """
+
+    name: ClassVar[str]
+    """Name in plans, options and benchmarks."""
+
+    def plan(
+        self,
+        previous: Plan,
+        histogram: Histogram,
+        *,
+        partitions: int | None = None,
+        costs: Costs | None = None,
+        budget: float | None = None,
+    ) -> Plan:
+        """Make the plan that follows ``previous``.
+
+        Parameters
+        ----------
+        previous
+            The plan in force.
+        histogram
+            Hot keys and their shares, of the load that the new plan is for.
+        partitions
+            New number of partitions; ``None`` keeps the number.
+        costs
+            What was measured of the key groups.
+        budget
+            Largest amount of state that may move, in the unit of the measured states; where none was measured, in
+            what ``Costs.state_of_share`` makes of shares, which for linear growth is a fraction of the whole state.
+            ``None``: no limit.
+
+        Returns
+        -------
+        Plan
+            The next version, or ``previous`` itself where nothing changes.
+        """
+        count = previous.partitions if partitions is None else partitions
+        if count < 1:
+            raise InvalidArgument(f"a plan needs at least 1 partition, got {count}")
+        if count > previous.tail_groups:
+            raise InvalidArgument(
+                f"{count} partitions need at least {count} tail groups, but plan {previous.version} "
+                f"has {previous.tail_groups}; start from a plan with more tail groups"
+            )
+        if histogram.hash_seed != previous.hash_seed:
+            raise Mismatch(
+                f"the histogram was made with hash seed {histogram.hash_seed} but plan {previous.version} with "
+                f"{previous.hash_seed}; fingerprint both with the same seed"
+            )
+        if budget is not None and not budget >= 0:
+            raise InvalidArgument(f"the migration budget must be at least 0, got {budget}")
+        problem = Problem(previous, count, price(histogram, previous.tail_groups, costs), budget)
+        proposal = self.propose(problem)
+        if budget is not None:
+            proposal = within_budget(problem, proposal)
+        proposed = Plan(
+            count,
+            proposal.tail,
+            proposal.isolated,
+            version=previous.version + 1,
+            planner=self.name,
+            reason=proposal.reason,
+            parent=previous.version,
+            hash_seed=previous.hash_seed,
+        )
+        return previous if proposed.same_routing(previous) else proposed
+
+    @abstractmethod
+    def propose(self, problem: Problem) -> Proposal:
+        """Solve one problem, without regard to the budget if the method has no use for it."""
+
+
+def within_budget(problem: Problem, proposal: Proposal) -> Proposal:
+    """Take over only as many of the proposed moves as the budget pays for, best first.
+
+    Starts from the previous placement and takes, from the most loaded partition that still has one, the move of
+    most load per state, as long as it is affordable and does not lift its target above its source. So the largest
+    load never rises. Moves off partitions that vanish are made in any case and are not charged.
+    """
+    previous, priced = problem.previous, problem.priced
+    assert problem.budget is not None  # noqa: S101 - the caller has looked; this tells the type checker
+    groups = len(proposal.tail)
+    keys = np.array(sorted({*proposal.isolated, *previous.isolated}), dtype=np.int64)
+    before = np.concatenate([previous.tail, previous.assign(keys)])
+    after = np.concatenate([proposal.tail, Plan(problem.partitions, proposal.tail, proposal.isolated).assign(keys)])
+    load, state = (np.concatenate(pair) for pair in zip(priced.of_groups(keys), priced.of_keys(keys), strict=True))
+    moving = before != after
+    if state[moving & (before < problem.partitions)].sum() <= problem.budget:
+        return proposal
+    placed, spent = _affordable(before, after, load, state, problem.partitions, problem.budget)
+    tail = placed[:groups].astype(np.int32)
+    home_partition = tail[np.mod(keys, groups)]
+    isolated = {
+        key: where
+        for key, where, at_home in zip(keys.tolist(), placed[groups:].tolist(), home_partition, strict=True)
+        if where != at_home or key in proposal.isolated
+    }
+    return Proposal(tail, isolated, f"{proposal.reason}; cut to a budget of {problem.budget:.4g}, spent {spent:.4g}")
+
+
+def _affordable(
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+    load: NDArray[np.float64],
+    state: NDArray[np.float64],
+    partitions: int,
+    budget: float,
+) -> tuple[NDArray[np.int32], float]:
+    """Placement after the moves that are taken, and the state they move."""
+    forced = before >= partitions
+    placed = np.where(forced, after, before)
+    loads = np.bincount(placed, load, partitions)
+    pending: list[list[int]] = [[] for _ in range(partitions)]
+    moves = np.flatnonzero((before != after) & ~forced)
+    for move in moves[np.argsort(load[moves] / np.maximum(state[moves], np.finfo(float).tiny), kind="stable")].tolist():
+        pending[placed[move]].append(move)
+    spent = 0.0
+    sources = [(-loads[p], p) for p in range(partitions) if pending[p]]
+    heapify(sources)
+    while sources:
+        key, source = heappop(sources)
+        if -key != loads[source]:
+            heappush(sources, (-loads[source], source))
+            continue
+        move = pending[source].pop()
+        target = after[move]
+        if spent + state[move] <= budget and loads[target] + load[move] <= loads[source]:
+            placed[move] = target
+            spent += state[move]
+            loads[source] -= load[move]
+            loads[target] += load[move]
+        if pending[source]:
+            heappush(sources, (-loads[source], source))
+    return placed, spent

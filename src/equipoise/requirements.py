@@ -1,0 +1,50 @@
+"""What Spark needs on a machine, checked before it is started."""
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from equipoise.errors import SparkUnavailable
+
+MINIMUM_JAVA = 17
+"""Oldest Java that Spark 4 runs on."""
+
+_JAVA_NEEDED = f"this needs Spark, and Spark needs Java {MINIMUM_JAVA} or newer"
+_INSTALL_JAVA = "install it with: apt-get install openjdk-17-jre-headless (or brew install openjdk@17)"
+
+
+def require_pyspark() -> None:
+    """Raise ``SparkUnavailable``, saying how to install it, if pyspark is missing."""
+    if find_spec("pyspark") is None:
+        raise SparkUnavailable(
+            "this needs Spark, and pyspark is not installed; install it with: pip install 'equipoise[spark]'"
+        )
+
+
+def require_java() -> None:
+    """Raise ``SparkUnavailable``, saying how to install it, if there is no Java that Spark can run on.
+
+    A client of Spark Connect needs no Java; call this only before a local Spark is started.
+    """
+    found = java_version()
+    if found is None:
+        raise SparkUnavailable(f"{_JAVA_NEEDED}, but no Java was found; {_INSTALL_JAVA}")
+    if found < MINIMUM_JAVA:
+        raise SparkUnavailable(f"{_JAVA_NEEDED}, but Java {found} was found; {_INSTALL_JAVA}")
+
+
+def java_version() -> int | None:
+    """Major version of the Java that Spark would start, ``None`` if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own Java
+    except OSError:
+        return None
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(version[1]) if version else None

@@ -1,0 +1,1 @@
+"""Streams and workers simulated in one process."""

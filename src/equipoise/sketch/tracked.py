@@ -1,0 +1,84 @@
+"""What the sketches share: the order of tracked keys, the union of two, and their histogram."""
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.errors import InvalidArgument
+from equipoise.sketch.histogram import Histogram
+
+_Number = TypeVar("_Number", np.int64, np.float64)
+
+
+def by_decreasing(counts: NDArray[np.int64] | NDArray[np.float64], keys: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Order of decreasing count, ties by fingerprint."""
+    return np.lexsort((keys, -counts))
+
+
+class Union:
+    """The keys of two sketches, sorted, each once.
+
+    Parameters
+    ----------
+    left, right
+        Tracked keys of either sketch, in any order.
+    """
+
+    def __init__(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
+        self.keys = np.union1d(left, right)
+        self._left = np.searchsorted(self.keys, left)
+        self._right = np.searchsorted(self.keys, right)
+
+    def sum(
+        self, left: NDArray[_Number], right: NDArray[_Number], missing: tuple[float, float] = (0, 0)
+    ) -> NDArray[_Number]:
+        """Add values key by key; ``missing`` is what a key counts on the side that does not track it."""
+        first = np.full(len(self.keys), missing[0], dtype=left.dtype)
+        second = np.full(len(self.keys), missing[1], dtype=right.dtype)
+        first[self._left] = left
+        second[self._right] = right
+        return first + second
+
+
+def bounded_histogram(
+    keys: NDArray[np.int64],
+    stated: NDArray[np.float64],
+    bounds: tuple[NDArray[np.float64], NDArray[np.float64]],
+    *,
+    untracked: float,
+    total: int,
+    k: int | None,
+    hash_seed: int,
+) -> Histogram:
+    """Histogram of the ``k`` keys of largest stated count.
+
+    Parameters
+    ----------
+    keys, stated
+        Tracked keys and the counts to state as shares of ``total``.
+    bounds
+        Lower and upper bounds of their true counts.
+    untracked
+        Upper bound of the true count of every other key.
+    total, hash_seed
+        As of the sketch.
+    k
+        How many keys to list; ``None``: all.
+    """
+    if k is not None and k < 0:
+        raise InvalidArgument(f"cannot list {k} keys; ask for 0 or more")
+    order = by_decreasing(stated, keys)
+    listed, others = order[:k], order[len(order) if k is None else k :]
+    lower, upper = bounds
+    error = np.maximum(upper - stated, stated - lower)[listed].max(initial=0.0)
+    unlisted = upper[others].max(initial=untracked)
+    whole = max(total, 1)  # an empty sketch lists nothing, of nothing
+    return Histogram(
+        keys[listed],
+        stated[listed] / whole,
+        error=float(error / whole),
+        unlisted=float(unlisted / whole),
+        total=total,
+        hash_seed=hash_seed,
+    )

@@ -1,0 +1,74 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from equipoise import InvalidArgument, __version__, bench
+from equipoise.cli import app, main
+
+RUNNER = CliRunner()
+
+
+def test_the_version_is_printed():
+    assert RUNNER.invoke(app, ["--version"]).stdout.strip() == __version__
+
+
+def test_benchmarks_are_listed_with_what_they_measure():
+    listed = json.loads(RUNNER.invoke(app, ["bench", "list", "--json", "-"]).stdout)
+    assert listed == {name: bench.summary(name) for name in bench.BENCHMARKS}
+
+
+@pytest.fixture
+def quick_benchmark(monkeypatch):
+    def run(context):
+        return bench.Result({"answer": 42.0}, {"seed": context.seed, "quick": context.quick})
+
+    monkeypatch.setattr(bench.benchmark("assign"), "run", run)
+
+
+@pytest.mark.usefixtures("quick_benchmark")
+def test_a_result_is_written_as_json_with_its_environment(tmp_path):
+    path = tmp_path / "result.json"
+    answer = RUNNER.invoke(app, ["bench", "assign", "--quick", "--seed", "7", "--json", str(path)])
+    assert answer.exit_code == 0
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert report["benchmark"] == "assign"
+    assert report["metrics"] == {"answer": 42.0}
+    assert report["samples"] == {"seed": 7, "quick": True}
+    assert set(report["env"]) == {"commit", "dirty", "versions", "cores", "seed"}
+    assert report["env"]["versions"]["equipoise"] == __version__
+
+
+@pytest.mark.usefixtures("quick_benchmark")
+def test_standard_output_holds_the_json_and_nothing_else():
+    answer = RUNNER.invoke(app, ["bench", "assign", "--json", "-"])
+    assert json.loads(answer.stdout)["metrics"] == {"answer": 42.0}
+
+
+@pytest.mark.usefixtures("quick_benchmark")
+def test_without_json_a_table_is_printed():
+    answer = RUNNER.invoke(app, ["bench", "assign"])
+    assert "answer" in answer.stdout
+    assert "42" in answer.stdout
+
+
+def test_an_unknown_benchmark_names_those_there_are():
+    answer = RUNNER.invoke(app, ["bench", "nothing"])
+    assert isinstance(answer.exception, InvalidArgument)
+    assert "planners" in str(answer.exception)
+
+
+def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["equipoise", "bench", "nothing"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    assert "INVALID_ARGUMENT" in capsys.readouterr().err
+
+
+def test_the_demo_prints_a_table_and_leaves_a_picture(tmp_path):
+    out = tmp_path / "pictures"
+    answer = RUNNER.invoke(app, ["demo", "--out", str(out), "--batches", "5", "--rows", "2000", "--partitions", "4"])
+    assert answer.exit_code == 0, answer.output
+    assert "readj" in answer.stdout
+    assert (out / "planners.png").read_bytes().startswith(b"\x89PNG")

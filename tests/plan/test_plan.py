@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equipoise import Damaged, InvalidArgument, Plan, UnknownFormat, uniform_plan
+from equipoise.plan.plan import _checksum
+
+FINGERPRINT = st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def plans(draw):
+    partitions = draw(st.integers(1, 20))
+    partition = st.integers(0, partitions - 1)
+    return Plan(
+        partitions,
+        draw(st.lists(partition, min_size=partitions, max_size=60)),
+        draw(st.dictionaries(FINGERPRINT, partition, max_size=30)),
+        version=draw(st.integers(0, 10**6)),
+        planner=draw(st.text(max_size=10)),
+        reason=draw(st.text(max_size=30)),
+        parent=draw(st.none() | st.integers(0, 10**6)),
+    )
+
+
+@given(plans(), st.lists(FINGERPRINT, max_size=50))
+@settings(deadline=None)
+def test_a_key_goes_where_it_is_isolated_else_where_its_tail_group_goes(plan, keys):
+    keys = [*keys, *plan.isolated]
+    expected = [plan.isolated.get(key, plan.tail[key % plan.tail_groups]) for key in keys]
+    assert plan.assign(keys).tolist() == expected
+
+
+@given(plans())
+@settings(deadline=None)
+def test_a_plan_survives_its_json_to_the_byte(plan):
+    text = plan.to_json()
+    again = Plan.from_json(text)
+    assert again == plan
+    assert again.to_json() == text
+
+
+def test_the_json_is_readable_and_says_what_it_is():
+    content = json.loads(Plan(2, [0, 1], {-1: 1, 10: 0}, reason="by hand").to_json())
+    assert (content["format"], content["format_version"]) == ("equipoise-plan", 1)
+    assert content["plan"]["isolated"] == {"ffffffffffffffff": 1, "000000000000000a": 0}
+    assert content["plan"]["reason"] == "by hand"
+
+
+def test_the_order_in_which_keys_are_given_does_not_matter():
+    assert Plan(2, [0, 1], {5: 0, -3: 1}).to_json() == Plan(2, [0, 1], {-3: 1, 5: 0}).to_json()
+
+
+def test_any_change_of_a_stored_plan_is_noticed():
+    text = Plan(3, [0, 1, 2, 0], {7: 2, 9: 1}, version=4, reason="hot").to_json()
+    plan = Plan.from_json(text)
+    for i in range(len(text)):
+        for other in ("0", "z", " ", ""):
+            changed = text[:i] + other + text[i + 1 :]
+            try:
+                assert Plan.from_json(changed) == plan, f"position {i} became {other!r} unnoticed"
+            except (Damaged, UnknownFormat):
+                continue
+
+
+def test_a_truncated_file_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = uniform_plan(4)
+    plan.save(path)
+    assert Plan.load(path) == plan
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(Damaged, match=r"plan\.json.*restore it"):
+        Plan.load(path)
+
+
+def test_a_newer_format_is_refused_with_a_way_out():
+    text = uniform_plan(2).to_json().replace('"format_version": 1', '"format_version": 2')
+    with pytest.raises(UnknownFormat, match="the release that wrote it"):
+        Plan.from_json(text)
+
+
+def test_another_kind_of_json_is_refused():
+    with pytest.raises(Damaged, match="not a readable plan"):
+        Plan.from_json('{"a": 1}')
+    with pytest.raises(Damaged, match="not 'equipoise-plan'"):
+        Plan.from_json(uniform_plan(2).to_json().replace("equipoise-plan", "something-else"))
+
+
+def test_a_file_with_a_right_checksum_but_impossible_content_is_refused():
+    content = json.loads(uniform_plan(2, 2).to_json())
+    content["plan"]["isolated"] = {"not hexadecimal": 0}
+    content["sha256"] = _checksum(content["plan"])
+    with pytest.raises(Damaged):
+        Plan.from_json(json.dumps(content))
+
+
+def test_saving_over_an_existing_plan_leaves_no_other_file(tmp_path):
+    path = tmp_path / "plan.json"
+    uniform_plan(2).save(path)
+    uniform_plan(3).save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+    assert Plan.load(path).partitions == 3
+
+
+def test_a_plan_cannot_be_changed():
+    plan = uniform_plan(2)
+    with pytest.raises(ValueError, match="read-only"):
+        plan.tail[0] = 1
+    with pytest.raises(TypeError):
+        plan.isolated[1] = 0
+    with pytest.raises(AttributeError):
+        plan.partitions = 3
+
+
+def test_a_plan_does_not_follow_the_array_it_was_made_from():
+    tail = np.zeros(4, dtype=np.int32)
+    plan = Plan(1, tail)
+    tail[0] = 9
+    assert plan.tail.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Plan(0, [0]), "at least 1 partition"),
+        (lambda: Plan(3, [0, 1]), "at least 3 tail groups, got 2"),
+        (lambda: Plan(2, [0, 2]), r"outside 0\.\.1"),
+        (lambda: Plan(2, [0, -1]), r"outside 0\.\.1"),
+        (lambda: Plan(2, [0.0, 1.0]), r"outside 0\.\.1"),
+        (lambda: Plan(2, [0, 1], {5: 2}), "isolated key"),
+        (lambda: Plan(2, [0, 1], {2**63: 1}), "64 bits"),
+        (lambda: Plan(2, [0, 1], version=-1), "from 0"),
+        (lambda: uniform_plan(0), "at least 1 partition"),
+        (lambda: uniform_plan(4, 3), "tail groups"),
+    ],
+)
+def test_an_impossible_plan_is_refused(make, message):
+    with pytest.raises(InvalidArgument, match=message):
+        make()

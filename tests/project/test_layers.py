@@ -1,0 +1,70 @@
+"""Imports point down the layers only, and only the Spark layer speaks to Spark."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import equipoise
+
+ROOT = Path(equipoise.__file__).parent
+
+LAYERS = [
+    {"errors", "hashing", "fingerprint_table", "framing", "metrics", "requirements"},
+    {"sketch"},
+    {"plan"},
+    {"simulate"},
+    {"checks", "pictures"},
+    {"spark"},
+    {"bench"},
+    {"cli", "__main__"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def imported_modules(path):
+    """Absolute names of all modules a file imports, at the top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            if node.module == "equipoise":
+                yield from (f"equipoise.{alias.name}" for alias in node.names)
+
+
+def part_of(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(ROOT)) for p in MODULES])
+def test_a_module_imports_only_from_its_own_layer_or_below(path):
+    part = part_of(path)
+    if part == "__init__":
+        return
+    for name in imported_modules(path):
+        if name.startswith("equipoise."):
+            other = name.split(".")[1]
+            if other in LEVEL and other != part:
+                assert LEVEL[other] < LEVEL[part] or {other, part} <= LAYERS[0], f"{part} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(ROOT)) for p in MODULES])
+def test_only_the_spark_layer_and_what_starts_it_import_pyspark(path):
+    if part_of(path) not in {"spark", "bench", "cli"}:
+        assert not [name for name in imported_modules(path) if name.split(".")[0] == "pyspark"]
+
+
+def test_importing_equipoise_loads_no_spark_and_no_optional_package():
+    optional = ("pyspark", "pyarrow", "pandas", "matplotlib")
+    code = f"import sys, equipoise; print([m for m in {optional} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_every_part_of_the_package_has_a_layer():
+    assert {part_of(path) for path in MODULES} - {"__init__"} <= set(LEVEL)

@@ -1,0 +1,58 @@
+"""What the README and the build files promise."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(path, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_opens_with_the_two_commands():
+    assert blocks(ROOT / "README.md", "sh")[0].split("\n")[:2] == ["make demo", "make test"]
+
+
+def test_every_make_target_that_is_named_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = re.findall(r"^(?:.*`)?make ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(named) <= targets, document
+
+
+def test_ci_runs_make_test_and_nothing_else():
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line and not line.startswith(("#", "set "))] == ["make test"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS])
+def test_the_python_in_the_documentation_runs(document):
+    namespace: dict[str, object] = {}
+    for block in blocks(document, "python"):
+        exec(compile(block, str(document), "exec"), namespace)  # noqa: S102 - our own documentation
+
+
+def test_the_lock_pins_every_dependency_exactly():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    names = {re.match(r"[A-Za-z0-9_.-]+", each)[0].lower() for each in wanted} - {"equipoise"}
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    assert all(re.match(r"[a-z0-9_.-]+==[^ ]+( ; .*)?$", line) for line in lines)
+    assert names <= {line.split("==")[0] for line in lines}
+
+
+def test_no_file_that_is_committed_names_a_place_of_one_machine():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S607 - git from the path
+    if listed.returncode:
+        pytest.skip("not a git checkout: there is no list of committed files")
+    pattern = re.compile(r"/(home|root|tmp|work|Users)/\w")
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".json", ".lock"} and path != Path(__file__):
+            assert not pattern.search(path.read_text(encoding="utf-8")), name

@@ -1,0 +1,48 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from equipoise import KIP, InvalidArgument
+from equipoise.plan import Uniform
+from equipoise.simulate.replay import ReplayOptions, replay
+from equipoise.simulate.workloads import drifting_batches
+
+
+def stream(**changes):
+    options = {"keys": 5000, "exponent": 1.0, "batch_size": 5000, "batches": 8, "drift": 0.1, "seed": 3}
+    return list(drifting_batches(**{**options, **changes}))
+
+
+def test_each_batch_runs_under_the_plan_made_before_it():
+    steps = list(replay(KIP(), stream(), ReplayOptions(8)))
+    assert [step.batch for step in steps] == list(range(8))
+    assert steps[0].plan.planner == "uniform"
+    assert steps[0].migration == 0
+    assert all(later.plan.version - earlier.plan.version in (0, 1) for earlier, later in itertools.pairwise(steps))
+    for step, batch in zip(steps, stream(), strict=True):
+        assert step.loads.sum() == len(batch)
+        assert step.loads.tolist() == np.bincount(step.plan.assign(batch), minlength=8).tolist()
+        assert step.imbalance >= step.bound - 1e-9
+
+
+def test_plain_hash_moves_nothing_and_kip_is_better():
+    batches = stream()
+    plain = list(replay(Uniform(), batches, ReplayOptions(8)))
+    ours = list(replay(KIP(), batches, ReplayOptions(8)))
+    assert sum(step.migration for step in plain) == 0
+    assert np.mean([s.imbalance for s in ours[1:]]) < np.mean([s.imbalance for s in plain[1:]])
+
+
+def test_migration_is_the_part_of_the_window_that_changes_partition():
+    batches = stream()
+    steps = list(replay(KIP(), batches, ReplayOptions(8, state_window=2)))
+    for i in range(2, len(steps)):
+        window = np.concatenate(batches[max(0, i - 2) : i])
+        moved = steps[i - 1].plan.assign(window) != steps[i].plan.assign(window)
+        assert steps[i].migration == pytest.approx(moved.mean())
+
+
+def test_a_state_window_of_nothing_is_refused():
+    with pytest.raises(InvalidArgument, match="state window"):
+        ReplayOptions(4, state_window=0)

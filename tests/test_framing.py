@@ -1,0 +1,103 @@
+"""The envelope gives back what was put in and refuses everything else."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equipoise.errors import Damaged, FormatError, UnknownFormat
+from equipoise.framing import pack_array, seal, unpack_array, unseal
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+SEALED = seal("thing", 3, {"numbers": [1, 2, 3], "raw": b"\x00\xff"})
+
+
+def with_checksum(body):
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+@settings(deadline=None)
+@given(st.text("abc-", min_size=1, max_size=20), st.integers(0, 65_535), plain_values)
+def test_what_is_sealed_comes_back(kind, version, payload):
+    assert unseal(kind, version, seal(kind, version, payload)) == payload
+
+
+def test_the_layout_is_the_documented_one():
+    assert SEALED[:4] == b"EQP\x01"
+    assert SEALED[4:10] == b"\x05thing"
+    version, length = struct.unpack_from("<HQ", SEALED, 10)
+    assert (version, length) == (3, len(SEALED) - 24)
+    assert SEALED[-4:] == struct.pack("<I", zlib.crc32(SEALED[:-4]))
+
+
+@pytest.mark.parametrize("at", range(len(SEALED)))
+@pytest.mark.parametrize("bit", [0x01, 0x80])
+def test_a_flipped_bit_is_damage(at, bit):
+    altered = bytearray(SEALED)
+    altered[at] ^= bit
+    with pytest.raises(Damaged):
+        unseal("thing", 3, bytes(altered))
+
+
+@pytest.mark.parametrize("length", range(len(SEALED)))
+def test_a_truncated_thing_is_damage(length):
+    with pytest.raises(Damaged):
+        unseal("thing", 3, SEALED[:length])
+
+
+def test_added_bytes_are_damage():
+    with pytest.raises(Damaged, match=f"has {len(SEALED) + 1} bytes but says {len(SEALED)}"):
+        unseal("thing", 3, SEALED + b"\x00")
+
+
+def test_bytes_that_were_never_ours_are_damage():
+    with pytest.raises(Damaged, match="do not start with"):
+        unseal("thing", 3, b"PK\x03\x04 some archive")
+
+
+def test_another_kind_is_refused_by_name():
+    with pytest.raises(Damaged, match="expected a stored other, found a stored thing"):
+        unseal("other", 3, SEALED)
+
+
+def test_another_version_is_unknown_and_not_damage():
+    with pytest.raises(UnknownFormat, match="has format 3, this release reads format 4"):
+        unseal("thing", 4, SEALED)
+
+
+def test_a_sound_envelope_around_garbage_is_damage():
+    body = b"\xc1\xc1\xc1"
+    head = SEALED[:12] + struct.pack("<Q", len(body))
+    with pytest.raises(Damaged, match="not MessagePack"):
+        unseal("thing", 3, with_checksum(head + body))
+
+
+def test_every_refusal_is_a_format_error_and_a_value_error():
+    for data, version in ((b"", 3), (SEALED, 4)):
+        with pytest.raises(FormatError):
+            unseal("thing", version, data)
+        with pytest.raises(ValueError, match="thing"):
+            unseal("thing", version, data)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, np.float64])
+def test_arrays_are_stored_little_endian_and_come_back_writable(dtype):
+    array = np.array([0, 1, 2**31 - 1], dtype=dtype)
+    swapped = array.astype(array.dtype.newbyteorder(">"))
+    assert pack_array(array) == pack_array(swapped) == array.astype(array.dtype.newbyteorder("<")).tobytes()
+    back = unpack_array(pack_array(array), dtype)
+    back[0] = 1
+    assert back.tolist() == [1, 1, 2**31 - 1]
+    assert back.dtype == dtype
+
+
+def test_an_empty_array_comes_back_empty():
+    assert len(unpack_array(pack_array(np.empty(0, dtype=np.int64)), np.int64)) == 0
