@@ -62,6 +62,17 @@ def test_null_is_a_key_like_any_other():
     assert column[1] == column[2] != column[0]
 
 
+def test_all_nans_are_one_key():
+    odd = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64)
+    assert fingerprints(odd).tolist() == [fingerprint(float("nan"))] * 2
+
+
+def test_values_of_numpy_and_of_other_byte_orders_are_the_same_keys():
+    assert fingerprint(np.int64(1)) == fingerprint(1)
+    assert fingerprints([np.str_("a"), None]).tolist() == fingerprints(["a", None]).tolist()
+    assert fingerprints(np.array([1, 2], ">i8")).tolist() == fingerprints([1, 2]).tolist()
+
+
 def test_an_empty_column_has_no_fingerprints():
     assert fingerprints([]).tolist() == []
     assert as_fingerprints([]).dtype == np.int64
@@ -77,6 +88,11 @@ def test_an_empty_column_has_no_fingerprints():
         (lambda: fingerprints([2**70]), "pass it as str"),
         (lambda: fingerprints(np.array([1 + 2j])), "complex"),
         (lambda: fingerprints(np.array([1], np.uint64)), "uint64"),
+        (lambda: fingerprints("spark"), "use fingerprint() for one key"),
+        (lambda: fingerprints(5), "a list of values"),
+        (lambda: fingerprints(np.zeros((2, 2))), "pass columns apart"),
+        (lambda: fingerprints(["\ud800"]), "not valid Unicode"),
+        (lambda: fingerprints([1], seed=0.5), "seed must be a whole number"),
         (lambda: as_fingerprints([0.5]), "fingerprints(column)"),
         (lambda: as_fingerprints([[1], [2]]), "one-dimensional"),
     ],

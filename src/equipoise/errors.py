@@ -9,7 +9,8 @@
     │   ├── Damaged                       DAMAGED             truncated, altered, or not ours
     │   └── UnknownFormat                 UNKNOWN_FORMAT      written by a version this one cannot read
     ├── PlanningFailed    (RuntimeError)  PLANNING_FAILED     a planner found no plan
-    ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing
+    ├── MissingPackage    (ImportError)   MISSING_PACKAGE     an optional package is not installed
+    ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing or too old
     └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
 
 Each class is also the fitting built-in, so ``except ValueError`` keeps working. The ``code`` is stable
@@ -59,6 +60,12 @@ class PlanningFailed(EquipoiseError, RuntimeError):
     """A planner found no plan that meets its constraints."""
 
     code = "PLANNING_FAILED"
+
+
+class MissingPackage(EquipoiseError, ImportError):
+    """An optional package is not installed."""
+
+    code = "MISSING_PACKAGE"
 
 
 class SparkUnavailable(EquipoiseError, RuntimeError):

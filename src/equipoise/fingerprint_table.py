@@ -82,3 +82,10 @@ def fill(keys: Any, values: Any, new_keys: Any) -> None:
     """Map each of ``new_keys`` to its index."""
     for i in range(len(new_keys)):
         put(keys, values, new_keys[i], i)
+
+
+@njit(cache=True)
+def put_all(keys: Any, values: Any, new_keys: Any, new_values: Any) -> None:
+    """Insert or overwrite each of ``new_keys``."""
+    for i in range(len(new_keys)):
+        put(keys, values, new_keys[i], new_values[i])

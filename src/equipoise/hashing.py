@@ -12,8 +12,8 @@ values                                     Spark type           hashed as
 ``int``, ``int64``                         BIGINT               8 bytes
 ``int8``, ``int16``, ``int32``             TINYINT .. INT       4 bytes
 ``bool``                                   BOOLEAN              4 bytes, 0 or 1
-``float``, ``float64``                     DOUBLE               its bits; -0.0 equals 0.0
-``float32``                                FLOAT                its bits; -0.0 equals 0.0
+``float``, ``float64``                     DOUBLE               its bits; one zero, one NaN
+``float32``                                FLOAT                its bits; one zero, one NaN
 ``str``                                    STRING               its UTF-8 bytes
 ``bytes``                                  BINARY               its bytes
 ``None``                                   NULL                 nothing
@@ -27,6 +27,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument
 
 FINGERPRINT_SEED = 42
@@ -156,11 +157,11 @@ def fingerprints(*columns: NDArray[Any] | Iterable[object], seed: int = FINGERPR
     """
     if not columns:
         raise InvalidArgument("fingerprints() got no key column; pass at least one")
-    arrays = [c if isinstance(c, np.ndarray) else _objects(c) for c in columns]
+    arrays = [_column(each) for each in columns]
     lengths = {len(a) for a in arrays}
     if len(lengths) > 1:
         raise InvalidArgument(f"key columns have different lengths {sorted(lengths)}; pass one value per row")
-    running = np.full(lengths.pop(), seed, dtype=np.int64)
+    running = np.full(lengths.pop(), whole("seed", seed, -(2**63)), dtype=np.int64)
     for array in arrays:
         _fold_column(array, running)
     return running
@@ -211,9 +212,15 @@ def seeded_hashes(values: ArrayLike, seed: int) -> NDArray[np.int64]:
     return out
 
 
-def _objects(values: Iterable[object]) -> NDArray[np.object_]:
-    """One-dimensional array of Python objects; NumPy alone would look inside the values."""
-    items = list(values)
+def _column(values: NDArray[Any] | Iterable[object]) -> NDArray[Any]:
+    """A key column as a one-dimensional array: NumPy's own type, or Python objects."""
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise InvalidArgument(f"a key column must be one-dimensional, got shape {values.shape}; pass columns apart")
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"a key column must be a list of values, got {values!r}; use fingerprint() for one key")
+    items = [value.item() if isinstance(value, np.generic) else value for value in values]
     array = np.empty(len(items), dtype=np.object_)
     array[:] = items
     return array
@@ -229,11 +236,12 @@ def _fold_column(array: NDArray[Any], running: NDArray[np.int64]) -> None:
     if kind in "SU" or array.dtype == object:
         _fold_bytes(*_packed(array, valid), valid, running)
     elif kind == "f" and size in (4, 8):
-        positive_zero = array + array.dtype.type(0)
+        # Spark has one zero and one NaN, as Java's doubleToLongBits has one NaN
+        unified = np.where(np.isnan(array), np.nan, array + 0).astype(array.dtype)
         if size == 8:
-            _fold_longs(positive_zero.view(np.int64), valid, running)
+            _fold_longs(unified.view(np.int64), valid, running)
         else:
-            _fold_ints(positive_zero.view(np.int32).astype(np.int64), valid, running)
+            _fold_ints(unified.view(np.int32).astype(np.int64), valid, running)
     elif kind == "i" and size == 8:
         _fold_longs(np.ascontiguousarray(array), valid, running)
     elif kind == "b" or (kind == "i" and size < 8):
@@ -241,7 +249,7 @@ def _fold_column(array: NDArray[Any], running: NDArray[np.int64]) -> None:
     else:
         raise InvalidArgument(
             f"cannot fingerprint values of type {array.dtype}; "
-            "use integers of at most 64 bits, floats, booleans, str or bytes"
+            "use signed integers of at most 64 bits, floats, booleans, str or bytes"
         )
 
 
@@ -262,9 +270,12 @@ def _typed(array: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _packed(array: NDArray[Any], valid: NDArray[np.bool_]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Concatenate strings as UTF-8 (or bytes as they are), with the end offset of each."""
-    parts = [
-        (value.encode() if isinstance(value, str) else bytes(value)) if ok else b""
-        for value, ok in zip(array.tolist(), valid, strict=True)
-    ]
+    try:
+        parts = [
+            (value.encode() if isinstance(value, str) else bytes(value)) if ok else b""
+            for value, ok in zip(array.tolist(), valid, strict=True)
+        ]
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"a key is not valid Unicode ({error}); Spark strings are UTF-8") from error
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return np.frombuffer(b"".join(parts), dtype=np.uint8), ends

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 
 _ROUNDING = 1e-9  # sums taken in another order differ by less than this part of their value
@@ -72,6 +73,7 @@ def average_imbalance_fraction(assignment: ArrayLike, workers: int) -> float:
     >>> average_imbalance_fraction([0, 1, 0, 1], workers=2)
     0.0625
     """
+    workers = whole("workers", workers, 1)
     targets = _assignment(assignment, workers)
     messages = len(targets)
     largest = np.maximum.accumulate(_loads_on_arrival(targets, workers))
@@ -96,7 +98,7 @@ def average_imbalance_fraction_of_loads(history: ArrayLike) -> float:
     >>> average_imbalance_fraction_of_loads([[1, 0], [1, 1], [2, 1], [2, 2]])
     0.0625
     """
-    rows = np.asarray(history, dtype=np.float64)
+    rows = _numbers(history, "history")
     if rows.ndim != 2:
         raise InvalidArgument(f"history must have one row of loads for each record, got shape {rows.shape}")
     _amounts(rows.reshape(-1), "history")
@@ -142,11 +144,7 @@ def relative_load_imbalance(loads: ArrayLike, alpha: float) -> float:
     >>> relative_load_imbalance([15, 10], alpha=1.2)
     1.25
     """
-    if not (np.isfinite(alpha) and alpha >= 1):
-        raise InvalidArgument(
-            f"alpha is the tolerated ratio of largest to smallest load and must be at least 1, got {alpha}"
-        )
-    return load_ratio(loads) / alpha
+    return load_ratio(loads) / at_least("alpha", alpha, 1)
 
 
 def overall_imbalance(relative_imbalances: ArrayLike) -> float:
@@ -186,7 +184,8 @@ def balance_penalty(loads: ArrayLike, theta: float) -> float:
     >>> round(balance_penalty([8, 7, 7], theta=1 / 8), 4)
     1.0909
     """
-    if not (np.isfinite(theta) and theta > 0):
+    theta = at_least("theta", theta, 0)
+    if theta == 0:
         raise InvalidArgument(f"theta is the allowed deviation from the average load and must exceed 0, got {theta}")
     values = _amounts(loads, "loads")
     total = float(values.sum())
@@ -234,11 +233,11 @@ def relative_migration(migrated: float, total: float, partitions: int) -> float:
     >>> relative_migration(migrated=10, total=22, partitions=3)
     1.3636363636363635
     """
-    _check_count(partitions, "partitions")
-    moved, whole = _amounts([migrated, total], "migrated and total state").tolist()
-    if moved > whole * (1 + _ROUNDING):
-        raise InvalidArgument(f"migrated state {moved} exceeds the total {whole}; give both in the same unit")
-    return moved * partitions / whole if whole > 0 else 0.0
+    partitions = whole("partitions", partitions, 1)
+    moved, state = at_least("migrated", migrated, 0), at_least("total", total, 0)
+    if moved > state * (1 + _ROUNDING):
+        raise InvalidArgument(f"migrated state {moved} exceeds the total {state}; give both in the same unit")
+    return moved * partitions / state if state > 0 else 0.0
 
 
 def count_distinct_keys(keys: ArrayLike, assignment: ArrayLike, parts: int) -> NDArray[np.int64]:
@@ -258,11 +257,15 @@ def count_distinct_keys(keys: ArrayLike, assignment: ArrayLike, parts: int) -> N
     >>> count_distinct_keys([7, 7, 9, 9], [0, 1, 1, 1], parts=3).tolist()
     [1, 2, 0]
     """
+    parts = whole("parts", parts, 1)
     targets = _assignment(assignment, parts)
-    names: NDArray[Any] = np.asarray(keys)
+    names = _array(keys, "keys")
     if names.shape != targets.shape:
         raise InvalidArgument(f"{names.size} keys but {targets.size} assignments; give one for each message")
-    distinct, index = np.unique(names, return_inverse=True)
+    try:
+        distinct, index = np.unique(names, return_inverse=True)
+    except TypeError as error:  # objects without an order among them
+        raise InvalidArgument(f"keys must be of one kind, {error}; give their fingerprints") from error
     fragments = np.unique(targets * len(distinct) + index)
     return np.bincount(fragments // len(distinct), minlength=parts)
 
@@ -318,6 +321,7 @@ def key_split_ratio(cardinalities: ArrayLike, distinct_keys: int) -> float:
     1.375
     """
     counts = _amounts(cardinalities, "cardinalities")
+    distinct_keys = whole("distinct_keys", distinct_keys, 0)
     fragments = float(counts.sum())
     if not counts.max() <= distinct_keys <= fragments:
         raise InvalidArgument(
@@ -355,11 +359,12 @@ def micropartitioning_imbalance(
     0.7917
     """
     weights = _amounts([size_weight, cardinality_weight, split_weight], "weights")
+    sizes, cardinalities = _amounts(sizes, "sizes"), _amounts(cardinalities, "cardinalities")
     if abs(weights.sum() - 1) > _ROUNDING:
         raise InvalidArgument(f"the three weights must add up to 1, got {weights.sum():.6g}")
-    if np.shape(sizes) != np.shape(cardinalities):
+    if len(sizes) != len(cardinalities):
         raise InvalidArgument(
-            f"{np.size(sizes)} sizes but {np.size(cardinalities)} cardinalities; give one of each for every block"
+            f"{len(sizes)} sizes but {len(cardinalities)} cardinalities; give one of each for every block"
         )
     measures = (
         block_size_imbalance(sizes),
@@ -422,7 +427,7 @@ def makespan(durations: ArrayLike, slots: int) -> float:
     5.0
     """
     times = _amounts(durations, "durations")
-    _check_count(slots, "slots")
+    slots = whole("slots", slots, 1)
     free_at = times[:slots].tolist()
     heapify(free_at)
     for duration in times[slots:].tolist():
@@ -446,8 +451,7 @@ def makespan_lower_bound(durations: ArrayLike, slots: int) -> float:
     4.0
     """
     times = _amounts(durations, "durations")
-    _check_count(slots, "slots")
-    return max(float(times.sum()) / slots, float(times.max()))
+    return max(float(times.sum()) / whole("slots", slots, 1), float(times.max()))
 
 
 def lower_bound(partitions: int, hottest_share: float) -> float:
@@ -465,15 +469,31 @@ def lower_bound(partitions: int, hottest_share: float) -> float:
     >>> lower_bound(20, 0.25), lower_bound(20, 0.01)
     (5.0, 1.0)
     """
-    _check_count(partitions, "partitions")
-    if not 0 <= hottest_share <= 1:
+    share = at_least("hottest_share", hottest_share, 0)
+    if share > 1:
         raise InvalidArgument(f"the hottest share is a fraction of the whole load, in [0, 1], got {hottest_share}")
-    return max(1.0, partitions * hottest_share)
+    return max(1.0, whole("partitions", partitions, 1) * share)
+
+
+def _array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Array of whatever is given, unless it is rows of different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} cannot be read as an array: {error}") from error
+
+
+def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """Array of numbers; text is none, even where it spells one."""
+    array = _array(values, name)
+    if array.dtype.kind not in "iuf":
+        raise InvalidArgument(f"{name} must be numbers, got an array of {array.dtype}; convert them to float first")
+    return array.astype(np.float64, copy=False)
 
 
 def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """One-dimensional array with at least one number, none of them NaN."""
-    array = np.asarray(values, dtype=np.float64)
+    array = _numbers(values, name)
     if array.ndim != 1 or array.size == 0:
         raise InvalidArgument(f"{name} must be a list of at least one number, got shape {array.shape}")
     if np.isnan(array).any():
@@ -492,8 +512,7 @@ def _amounts(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 def _assignment(values: ArrayLike, workers: int) -> NDArray[np.int64]:
     """Vector of workers in 0 .. workers - 1."""
-    _check_count(workers, "workers")
-    array = np.asarray(values)
+    array = _array(values, "an assignment")
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise InvalidArgument(
             f"an assignment is a list of at least one worker number, got {array.dtype} of shape {array.shape}"
@@ -501,11 +520,6 @@ def _assignment(values: ArrayLike, workers: int) -> NDArray[np.int64]:
     if array.min() < 0 or array.max() >= workers:
         raise InvalidArgument(f"an assignment names a worker outside 0..{workers - 1}")
     return array.astype(np.int64, copy=False)
-
-
-def _check_count(value: int, name: str) -> None:
-    if not value >= 1:
-        raise InvalidArgument(f"{name} must be at least 1, got {value}")
 
 
 def _geometric_mean(values: NDArray[np.float64]) -> float:

@@ -1,12 +1,13 @@
 """Pictures of balance, drawn with matplotlib (the extra ``equipoise[plot]``)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import MissingPackage
 from equipoise.metrics import load_imbalance
 from equipoise.simulate.replay import Step
 
@@ -31,7 +32,7 @@ def replay_figure(runs: Mapping[str, Sequence[Step]], *, title: str) -> "Figure"
     figure_class = _matplotlib().figure.Figure
     figure = figure_class(figsize=(10, 6.4), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    for (name, steps), colour in zip(runs.items(), _COLOURS, strict=False):
+    for (name, steps), colour in zip(runs.items(), cycle(_COLOURS), strict=False):
         batches = [step.batch for step in steps]
         ours = name == "kip"
         style: dict[str, Any] = {
@@ -88,10 +89,15 @@ def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "
     return figure  # type: ignore[no-any-return]
 
 
+def require_matplotlib() -> None:
+    """Raise ``MissingPackage``, saying how to install it, before work whose picture could not be drawn."""
+    _matplotlib()
+
+
 def _matplotlib() -> Any:
     """Load matplotlib late: only those who draw need it."""
     try:
         import matplotlib.figure  # noqa: PLC0415 - an optional package
     except ImportError as error:
-        raise InvalidArgument("pictures need matplotlib; install it with: pip install 'equipoise[plot]'") from error
+        raise MissingPackage("pictures need matplotlib; install it with: pip install 'equipoise[plot]'") from error
     return matplotlib

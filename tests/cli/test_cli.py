@@ -21,7 +21,7 @@ def test_benchmarks_are_listed_with_what_they_measure():
 @pytest.fixture
 def quick_benchmark(monkeypatch):
     def run(context):
-        return bench.Result({"answer": 42.0}, {"seed": context.seed, "quick": context.quick})
+        return bench.Result({"answer": 42.0}, {"seed": context.seed})
 
     monkeypatch.setattr(bench.benchmark("assign"), "run", run)
 
@@ -34,7 +34,7 @@ def test_a_result_is_written_as_json_with_its_environment(tmp_path):
     report = json.loads(path.read_text(encoding="utf-8"))
     assert report["benchmark"] == "assign"
     assert report["metrics"] == {"answer": 42.0}
-    assert report["samples"] == {"seed": 7, "quick": True}
+    assert report["samples"] == {"quick": True, "seed": 7}
     assert set(report["env"]) == {"commit", "dirty", "versions", "cores", "seed"}
     assert report["env"]["versions"]["equipoise"] == __version__
 
@@ -64,6 +64,25 @@ def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, ca
         main()
     assert end.value.code == 1
     assert "INVALID_ARGUMENT" in capsys.readouterr().err
+
+
+def test_brackets_in_a_message_are_shown_as_they_are(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["equipoise", "bench", "[/x] equipoise[plot]"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "[/x] equipoise[plot]" in capsys.readouterr().err
+
+
+def test_a_result_that_could_not_be_written_is_told_before_the_run(tmp_path):
+    answer = RUNNER.invoke(app, ["bench", "assign", "--json", str(tmp_path / "no" / "result.json")])
+    assert isinstance(answer.exception, InvalidArgument)
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    answer = RUNNER.invoke(app, ["demo", "--out", str(tmp_path / "file" / "x")])
+    assert isinstance(answer.exception, InvalidArgument)
+    assert "--out" in str(answer.exception)
 
 
 def test_the_demo_prints_a_table_and_leaves_a_picture(tmp_path):

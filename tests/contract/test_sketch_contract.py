@@ -68,6 +68,23 @@ class Double(Broken):
         super().update_many(fingerprints, np.full(len(fingerprints), 2) if weights is None else weights)
 
 
+class Wrapping(Broken):
+    def upper(self, key):
+        return super().upper(key) if key < 2**63 else 0.0
+
+
+class Trustful(Broken):
+    def merge(self, other):
+        if isinstance(other, Broken):
+            return super().merge(other)
+        return self
+
+
+class Overflowing(Broken):
+    def _check_room(self, weight):
+        pass
+
+
 class Selfish(Broken):
     def merge(self, other):
         super().merge(other)
@@ -169,6 +186,9 @@ BROKEN = [
     (Dismissive, checks.check_bounds, r"key \S+ has a true count of \d+, outside"),
     (Slow, checks.check_one_at_a_time, "fed one at a time, it differs"),
     (Double, checks.check_default_weight, "differs from fed with weights of 1"),
+    (Wrapping, checks.check_unsigned_keys, r"key \S+ asked for as .* has other bounds"),
+    (Trustful, checks.check_merge_refused, "was accepted; expected Mismatch"),
+    (Overflowing, checks.check_merge_refused, "was accepted; expected InvalidArgument"),
     (Selfish, checks.check_merge_bounds, r"total is \d+, expected"),
     (Careless, checks.check_merge_bounds, r"key \S+ has a true count of \d+, outside"),
     (Partial, checks.check_merge_commutes, r"key \S+ lies in .* the other"),

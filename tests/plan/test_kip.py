@@ -67,6 +67,32 @@ def test_what_is_within_the_ceiling_is_left_alone(problem):
         assert KIP(slack=0.5).plan(once, histogram, costs=costs) is once
 
 
+@given(problems())
+@settings(deadline=None, max_examples=200)
+def test_planning_settles_when_the_load_does(problem):
+    plan, histogram, costs = problem
+    for _ in range(30):
+        following = KIP().plan(plan, histogram, costs=costs)
+        if following is plan:
+            return
+        plan = following
+    pytest.fail("still replanning after 30 rounds of the same load")
+
+
+def test_planning_settles_where_the_ceiling_cannot_be_reached():
+    costs = Costs(group_load=np.array([3, 10, 10, 2, 2, 3, 3, 1, 10, 3, 2, 3, 2, 10, 2, 3.0]))
+    plan = Plan(2, [1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1])
+    for _ in range(10):
+        plan = KIP().plan(plan, Histogram([], []), costs=costs)
+    assert KIP().plan(plan, Histogram([], []), costs=costs) is plan
+    assert plan.version <= 2
+
+
+def test_the_reason_speaks_of_the_mean_of_each_number_of_partitions():
+    plan = KIP().plan(uniform_plan(8, 64), Histogram([], []), partitions=2)
+    assert plan.reason == "largest load 1.000 -> 1.000 of the mean, bound 1.000"
+
+
 @pytest.mark.parametrize("exponent", [1.0, 1.2, 1.5, 2.0])
 @pytest.mark.parametrize("partitions", [8, 20, 64])
 def test_with_measured_groups_the_largest_load_is_within_two_percent_of_the_bound(exponent, partitions):

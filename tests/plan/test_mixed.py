@@ -217,12 +217,12 @@ def test_a_given_bound_is_kept_or_the_planning_fails(counts, partitions, max_imb
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"table_size": -1}, "table_size must be at least 0 keys, got -1"),
+        ({"table_size": -1}, "table_size must be a whole number of at least 0, got -1"),
         ({"max_imbalance": -0.1}, "max_imbalance must be a finite number of at least 0, got -0.1"),
         ({"max_imbalance": np.inf}, "max_imbalance must be a finite number of at least 0, got inf"),
         ({"beta": np.nan}, "beta must be a finite number of at least 0, got nan"),
         ({"beta": -1.0}, "beta must be a finite number of at least 0, got -1.0"),
-        ({"replicas": 0}, "replicas must be at least 1, got 0"),
+        ({"replicas": 0}, "replicas must be a whole number of at least 1, got 0"),
     ],
 )
 def test_parameters_outside_their_range_are_refused(options, complaint):

@@ -1,4 +1,6 @@
 import json
+import os
+import stat
 
 import numpy as np
 import pytest
@@ -105,6 +107,32 @@ def test_saving_over_an_existing_plan_leaves_no_other_file(tmp_path):
     assert Plan.load(path).partitions == 3
 
 
+def test_numbers_of_numpy_are_as_good_as_pythons():
+    plan = Plan(np.int64(2), [0, 1], {np.int64(-5): np.int32(1)}, version=np.int64(3), parent=np.int8(2))
+    assert Plan.from_json(plan.to_json()) == Plan(2, [0, 1], {-5: 1}, version=3, parent=2)
+
+
+def test_a_saved_plan_can_be_read_by_whom_the_umask_lets(tmp_path):
+    path = tmp_path / "plan.json"
+    before = os.umask(0o022)
+    try:
+        uniform_plan(2).save(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_saving_where_it_cannot_leaves_nothing_behind(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing.*plan\.json"):
+        uniform_plan(2).save(tmp_path / "missing" / "plan.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_newer_format_of_another_shape_is_still_told_as_newer():
+    with pytest.raises(UnknownFormat):
+        Plan.from_json('{"format": "equipoise-plan", "format_version": 2, "content": []}')
+
+
 def test_a_plan_cannot_be_changed():
     plan = uniform_plan(2)
     with pytest.raises(ValueError, match="read-only"):
@@ -125,16 +153,23 @@ def test_a_plan_does_not_follow_the_array_it_was_made_from():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Plan(0, [0]), "at least 1 partition"),
+        (lambda: Plan(0, [0]), "partitions must be a whole number of at least 1, got 0"),
+        (lambda: Plan(2.7, [0, 1, 0]), "partitions must be a whole number"),
+        (lambda: Plan(2, [[0], [1]]), "got shape"),
         (lambda: Plan(3, [0, 1]), "at least 3 tail groups, got 2"),
-        (lambda: Plan(2, [0, 2]), r"outside 0\.\.1"),
-        (lambda: Plan(2, [0, -1]), r"outside 0\.\.1"),
-        (lambda: Plan(2, [0.0, 1.0]), r"outside 0\.\.1"),
-        (lambda: Plan(2, [0, 1], {5: 2}), "isolated key"),
-        (lambda: Plan(2, [0, 1], {2**63: 1}), "64 bits"),
-        (lambda: Plan(2, [0, 1], version=-1), "from 0"),
-        (lambda: uniform_plan(0), "at least 1 partition"),
-        (lambda: uniform_plan(4, 3), "tail groups"),
+        (lambda: Plan(2, [0, 2]), r"every tail group needs a partition, a whole number in 0\.\.1"),
+        (lambda: Plan(2, [0, -1]), r"in 0\.\.1"),
+        (lambda: Plan(2, [0.0, 1.0]), "a whole number"),
+        (lambda: Plan(2, [0, 1], {5: 2}), "isolated key 5 is mapped to 2"),
+        (lambda: Plan(2, [0, 1], {5: 0.7}), "partition of a key must be a whole number"),
+        (lambda: Plan(2, [0, 1], {1.5: 0}), "fingerprint must be a whole number"),
+        (lambda: Plan(2, [0, 1], {"a": 0}), "fingerprint must be a whole number"),
+        (lambda: Plan(2, [0, 1], {2**63: 1}), "64 signed bits"),
+        (lambda: Plan(2, [0, 1], version=-1), "version must be a whole number of at least 0"),
+        (lambda: Plan(2, [0, 1], version=1.5), "version must be a whole number"),
+        (lambda: uniform_plan(0), "partitions must be"),
+        (lambda: uniform_plan(2.5), "partitions must be"),
+        (lambda: uniform_plan(4, 3), "tail_groups must be a whole number of at least 4"),
     ],
 )
 def test_an_impossible_plan_is_refused(make, message):

@@ -136,5 +136,5 @@ def test_keys_of_vanished_partitions_start_from_the_ring():
 
 
 def test_a_key_must_be_allowed_to_move():
-    with pytest.raises(InvalidArgument, match="max_moves must be at least 1, got 0"):
+    with pytest.raises(InvalidArgument, match="max_moves must be a whole number of at least 1, got 0"):
         Readj(max_moves=0)

@@ -36,7 +36,7 @@ def test_shares_are_even_with_many_replicas():
 
 
 def test_a_ring_of_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="partition"):
+    with pytest.raises(InvalidArgument, match="partitions must be"):
         HashRing(0)
-    with pytest.raises(InvalidArgument, match="replica"):
+    with pytest.raises(InvalidArgument, match="replicas must be"):
         HashRing(3, replicas=0)

@@ -43,6 +43,23 @@ def test_migration_is_the_part_of_the_window_that_changes_partition():
         assert steps[i].migration == pytest.approx(moved.mean())
 
 
-def test_a_state_window_of_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="state window"):
-        ReplayOptions(4, state_window=0)
+def test_a_window_of_one_batch_forgets_the_one_before():
+    batches = stream()
+    steps = list(replay(KIP(), batches, ReplayOptions(8, state_window=1)))
+    for i in range(1, len(steps)):
+        moved = steps[i - 1].plan.assign(batches[i - 1]) != steps[i].plan.assign(batches[i - 1])
+        assert steps[i].migration == pytest.approx(moved.mean())
+
+
+def test_an_empty_batch_teaches_and_moves_nothing():
+    batches = [*stream(batches=3), np.empty(0, dtype=np.int64), stream()[3]]
+    steps = list(replay(KIP(), batches, ReplayOptions(8)))
+    assert (steps[3].imbalance, steps[3].bound) == (1.0, 1.0)
+    assert steps[4].plan is steps[3].plan
+    assert steps[4].migration == 0
+
+
+@pytest.mark.parametrize("options", [{"state_window": 0}, {"retention": 2}, {"listed": -1}, {"partitions": 0}])
+def test_impossible_options_are_refused(options):
+    with pytest.raises(InvalidArgument):
+        ReplayOptions(**{"partitions": 4, **options})

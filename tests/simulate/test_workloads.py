@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument, SparkUnavailable
+from equipoise.errors import InvalidArgument, MissingPackage
 from equipoise.hashing import fingerprint, fingerprints
 from equipoise.simulate.workloads import (
     drifting_batches,
@@ -59,7 +59,18 @@ def test_shifted_shares_follow_the_formula_of_dr():
 
 @pytest.mark.parametrize(
     ("keys", "exponent", "shift"),
-    [(0, 1, 1), (10, -1, 1), (10, np.nan, 1), (10, np.inf, 1), (10, 1, 0), (10, 1, np.nan)],
+    [
+        (0, 1, 1),
+        (2.5, 1, 1),
+        ("3", 1, 1),
+        (10, "steep", 1),
+        (10, 1, None),
+        (10, -1, 1),
+        (10, np.nan, 1),
+        (10, np.inf, 1),
+        (10, 1, 0),
+        (10, 1, np.nan),
+    ],
 )
 def test_impossible_power_laws_are_refused(keys, exponent, shift):
     with pytest.raises(InvalidArgument):
@@ -67,6 +78,8 @@ def test_impossible_power_laws_are_refused(keys, exponent, shift):
 
 
 # samples
+
+SHARES_OF_NOTHING = [[], [0.0, 0.0], [1.0, -0.1], [1.0, np.nan], [[0.5, 0.5]], ["a"], ["1"], [1, [2]], [None], None]
 
 
 def test_a_sample_has_the_shares_it_was_drawn_from():
@@ -89,15 +102,28 @@ def test_a_longer_sample_starts_with_the_shorter_one():
     np.testing.assert_array_equal(short, long[:100])
 
 
-@pytest.mark.parametrize("shares", [[], [0.0, 0.0], [1.0, -0.1], [1.0, np.nan], [[0.5, 0.5]]])
+@pytest.mark.parametrize("shares", SHARES_OF_NOTHING)
 def test_shares_that_are_none_are_refused(shares):
     with pytest.raises(InvalidArgument, match="shares"):
         sample(shares, 1, np.random.default_rng(0))
 
 
-def test_a_negative_sample_is_refused():
+@pytest.mark.parametrize("count", [-1, 1.5, "3", None])
+def test_a_sample_of_an_impossible_size_is_refused(count):
     with pytest.raises(InvalidArgument, match="count"):
-        sample([1.0], -1, np.random.default_rng(0))
+        sample([1.0], count, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("rng", [3, None, np.random])
+def test_a_sample_without_a_generator_says_how_to_make_one(rng):
+    with pytest.raises(InvalidArgument, match="default_rng"):
+        sample([1.0], 1, rng)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "1", 2**63])
+def test_fingerprints_of_an_impossible_seed_are_refused(seed):
+    with pytest.raises(InvalidArgument, match="seed must be"):
+        key_fingerprints([1, 2], seed)
 
 
 def test_fingerprints_are_distinct_and_differ_between_seeds():
@@ -158,7 +184,17 @@ def test_drift_of_one_is_a_swap_before_every_batch():
     [
         {"keys": 0},
         {"exponent": -1.0},
+        {"keys": 2000.5},
         {"batch_size": 0},
+        {"batch_size": 1.5},
+        {"batches": "6"},
+        {"drift": "fast"},
+        {"swaps": [1.5]},
+        {"swaps": 3},
+        {"swaps": ["a"]},
+        {"hot": 1.5},
+        {"seed": 0.5},
+        {"seed": 2**63},
         {"batches": 0},
         {"drift": 1.1},
         {"drift": np.nan},
@@ -214,7 +250,7 @@ def test_weights_come_with_the_keys(tmp_path):
     assert weights.tolist() == [3.0, 4.0]
 
 
-@pytest.mark.parametrize("weights", [[1, None], [1.0, -1.0], [1.0, float("inf")]])
+@pytest.mark.parametrize("weights", [[1, None], [1.0, -1.0], [1.0, float("inf")], ["many", "few"]])
 def test_weights_that_are_none_are_refused(tmp_path, weights):
     path = write(tmp_path / "plays.parquet", key=["a", "b"], plays=weights)
     with pytest.raises(InvalidArgument, match="plays"):
@@ -235,5 +271,5 @@ def test_a_missing_pyarrow_is_answered_with_the_extra_to_install(tmp_path, monke
 
     original = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(SparkUnavailable, match=r"equipoise\[spark\]"):
+    with pytest.raises(MissingPackage, match=r"equipoise\[spark\]"):
         load_parquet_keys(tmp_path / "keys.parquet")

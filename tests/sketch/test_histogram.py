@@ -134,7 +134,7 @@ def test_equal_histograms_are_equal_and_unhashable():
         (lambda: Histogram([1], [0.1], unlisted=np.nan), "unlisted must be"),
         (lambda: Histogram([1], [0.1], total=np.inf), "total must be"),
         (lambda: Histogram([0.5], [0.1]), "64-bit integers"),
-        (lambda: Histogram([1], [0.1]).top(-1), "cannot keep -1 keys"),
+        (lambda: Histogram([1], [0.1]).top(-1), "number of keys must be a whole number"),
         (lambda: Histogram([1], [0.1]).blend(Histogram([1], [0.1]), weight=1.1), "weight of the past"),
         (Histogram.merge, "no histogram"),
     ],
@@ -147,3 +147,13 @@ def test_an_impossible_histogram_is_refused(make, complaint):
 def test_histograms_of_different_hash_seeds_are_never_mixed():
     with pytest.raises(Mismatch, match=r"hash seeds \[42, 43\]"):
         Histogram.merge(Histogram([1], [0.1]), Histogram([1], [0.1], hash_seed=43))
+
+
+def test_a_key_that_is_not_listed_may_have_what_the_error_hides():
+    assert Histogram([1], [0.6], error=0.1).unlisted == pytest.approx(0.5)
+
+
+def test_a_blend_lists_no_more_keys_than_asked():
+    blended = Histogram([1, 2], [0.5, 0.3]).blend(Histogram([1, 3], [0.1, 0.6]), weight=0.8, keep=2)
+    assert blended.fingerprints.tolist() == [1, 2]
+    assert blended.unlisted >= 0.12

@@ -128,9 +128,13 @@ def test_a_window_that_the_counters_do_not_divide_is_rounded_up():
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"window": 0}, "window must be between 1 and"),
-        ({"window": 2**61}, "window must be between 1 and"),
-        ({"window": 10, "counters": 1}, "use at least 2"),
+        ({"window": 0}, "window must be a whole number of at least 1"),
+        ({"window": 2.5}, "window must be a whole number"),
+        ({"window": 2**51 + 1}, "window must be at most"),
+        ({"window": 10, "counters": 1}, "counters must be a whole number of at least 2"),
+        ({"window": 10, "counters": 2.5}, "counters must be a whole number"),
+        ({"window": 10, "epsilon": "much"}, "epsilon must be a finite number"),
+        ({"window": 10, "hash_seed": 1.5}, "hash_seed must be a whole number"),
         ({"window": 10, "epsilon": 0}, "epsilon must lie between"),
     ],
 )

@@ -79,6 +79,8 @@ def run(context: Context) -> Result:
         "readj_s": median(times["readj, 500 items, 32 partitions"]),
         "redist_s": median(times["redist, 500 items, 32 partitions"]),
         "scan_s": median(times["scan, 500 items, 32 partitions"]),
+        "mixed_s": median(times["mixed, 10000 items, 32 partitions"]),
+        "kip_printed_ms": 1000 * median(times["kip-printed, 1024 partitions"]),
     }
     for name in contenders(1):
         label = name.replace("-", "_")
@@ -87,6 +89,7 @@ def run(context: Context) -> Result:
         for stream, figures in streams.items():
             metrics[f"{label}_{stream}_imbalance"] = figures[name]["imbalance"]
             metrics[f"{label}_{stream}_migration"] = figures[name]["migration"]
+            metrics[f"{label}_{stream}_later_migration"] = figures[name]["later_migration"]
     samples = {"figure2": figure2, "over_bound": bound, "streams": streams, "seconds": times}
     return Result(metrics, samples)
 
@@ -199,6 +202,8 @@ def _planning_times(context: Context) -> dict[str, list[float]]:
             "readj, 500 items, 32 partitions": _timed(Readj(tracked=500), 32, 4096, 500, seed),
             "redist, 500 items, 32 partitions": _timed(Redist(tracked=500), 32, 4096, 500, seed),
             "scan, 500 items, 32 partitions": _timed(Scan(tracked=500), 32, 4096, 500, seed),
+            "mixed, 10000 items, 32 partitions": _timed(Mixed(), 32, 4096, 10_000, seed),
+            "kip-printed, 1024 partitions": _timed(KIPPrinted(histogram_scale=4), 1024, 65_536, 4096, seed),
         },
         context.repeats(9, 3),
     )

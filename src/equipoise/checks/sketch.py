@@ -10,9 +10,11 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import CheckFailed, Damaged, InvalidArgument, UnknownFormat
+from equipoise.errors import CheckFailed, Damaged, InvalidArgument, Mismatch, UnknownFormat
 from equipoise.framing import seal, unseal
-from equipoise.sketch.base import Sketch
+from equipoise.sketch.base import MAX_TOTAL, Sketch
+from equipoise.sketch.lossy_counting import LossyCounting
+from equipoise.sketch.space_saving import SpaceSaving
 
 Make = Callable[[], Sketch]
 """Makes an empty sketch; each call with the same parameters."""
@@ -105,6 +107,25 @@ def check_default_weight(make: Make) -> None:
             _fail("default weight", plain, stream.name, "fed without weights, it differs from fed with weights of 1")
 
 
+def check_unsigned_keys(make: Make) -> None:
+    """A fingerprint is one key in its signed and its unsigned form, when fed and when asked for."""
+    for stream in streams():
+        part = stream.first(1200)
+        signed, unsigned, single = part.feed(make()), make(), make()
+        bits = part.keys.view(np.uint64)
+        unsigned.update_many(bits, part.weights)
+        for key, weight in zip(bits.tolist(), part.weights.tolist(), strict=True):
+            single.update(key, weight)
+        for other, how in ((unsigned, "in an array"), (single, "one at a time")):
+            if other.to_bytes() != signed.to_bytes():
+                _fail("unsigned keys", signed, part.name, f"fed unsigned keys {how}, it differs from fed signed ones")
+        for key in _sample(part.true_counts(signed.total)):
+            found = (signed.lower(key), signed.upper(key))
+            for form in (key % 2**64, np.int64(key), np.uint64(key % 2**64)):
+                if (signed.lower(form), signed.upper(form)) != found:  # type: ignore[arg-type]
+                    _fail("unsigned keys", signed, part.name, f"key {key} asked for as {form!r} has other bounds")
+
+
 def check_merge_bounds(make: Make) -> None:
     """A merged sketch answers about both inputs together, and goes on doing so when fed further."""
     more = next(streams()).first(500)
@@ -141,6 +162,26 @@ def check_merge_leaves_operands(make: Make) -> None:
         right.feed(a.merge(b))
         if (a.to_bytes(), b.to_bytes()) != before:
             _fail("merge leaves operands", a, f"{left.name} merged with {right.name}", "an operand was changed")
+
+
+def check_merge_refused(make: Make) -> None:
+    """Merging with a sketch of another class is a ``Mismatch``; merging beyond ``MAX_TOTAL`` is refused."""
+    sketch = next(streams()).first(300).feed(make())
+    stranger: object = LossyCounting(0.1) if isinstance(sketch, SpaceSaving) else SpaceSaving(3)
+    heavy = make()
+    heavy.update(1, MAX_TOTAL // 2 + 1)
+    attempts: list[tuple[object, Sketch, type[Exception]]] = [(stranger, sketch, Mismatch)]
+    if 2 * heavy.total > MAX_TOTAL:  # otherwise it forgets on purpose
+        attempts.append((heavy, heavy, InvalidArgument))
+    for other, one, expected in attempts:
+        what = f"merging with a {type(other).__name__} of total {getattr(other, 'total', 0)}"
+        try:
+            one.merge(other)  # type: ignore[arg-type]
+        except expected:
+            continue
+        except Exception as error:  # noqa: BLE001 - any other error is the finding
+            _fail("merge refused", one, what, f"raised {error!r}; expected {expected.__name__}")
+        _fail("merge refused", one, what, f"was accepted; expected {expected.__name__}")
 
 
 def check_round_trip(make: Make) -> None:
@@ -244,9 +285,17 @@ def check_bad_arguments_refused(make: Make) -> None:
         "a negative weight": lambda: sketch.update_many([1, 2], [3, -1]),
         "a fractional weight": lambda: sketch.update(1, 1.5),  # type: ignore[arg-type]
         "fractional weights": lambda: sketch.update_many([1], [1.5]),
-        "an enormous weight": lambda: sketch.update_many([1, 2], [2**62, 2**62]),
+        "an enormous weight": lambda: sketch.update(1, MAX_TOTAL + 1),
+        "weights of an enormous sum": lambda: sketch.update_many([1, 2], [2**62, 2**62]),
         "fewer weights than keys": lambda: sketch.update_many([1, 2], [1]),
         "keys that are text": lambda: sketch.update_many(["a"]),
+        "a key that is text": lambda: sketch.update("a"),  # type: ignore[arg-type]
+        "a key of more than 64 bits": lambda: sketch.update(2**64),
+        "lower of text": lambda: sketch.lower("a"),  # type: ignore[arg-type]
+        "upper of more than 64 bits": lambda: sketch.upper(2**64),
+        "upper of fewer than -(2**63)": lambda: sketch.upper(-(2**63) - 1),
+        "top(1.5)": lambda: sketch.top(1.5),  # type: ignore[arg-type]
+        "histogram(1.5)": lambda: sketch.histogram(1.5),  # type: ignore[arg-type]
         "top(-1)": lambda: sketch.top(-1),
         "histogram(-1)": lambda: sketch.histogram(-1),
     }
@@ -255,6 +304,8 @@ def check_bad_arguments_refused(make: Make) -> None:
             attempt()
         except InvalidArgument:
             continue
+        except Exception as error:  # noqa: BLE001 - any other error is the finding
+            _fail("bad arguments refused", sketch, what, f"raised {error!r}; expected InvalidArgument")
         _fail("bad arguments refused", sketch, what, "was accepted; expected InvalidArgument")
     if sketch.to_bytes() != before:
         _fail("bad arguments refused", sketch, "refused arguments", "changed the sketch")
@@ -264,9 +315,11 @@ SKETCH_CHECKS: tuple[Callable[[Make], None], ...] = (
     check_bounds,
     check_one_at_a_time,
     check_default_weight,
+    check_unsigned_keys,
     check_merge_bounds,
     check_merge_commutes,
     check_merge_leaves_operands,
+    check_merge_refused,
     check_round_trip,
     check_deterministic,
     check_damage_refused,

@@ -10,11 +10,12 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from equipoise import __version__, bench
 from equipoise.cli import demo
-from equipoise.errors import EquipoiseError
+from equipoise.errors import EquipoiseError, InvalidArgument
 
 app = typer.Typer(help="Keeps keyed work in balance on Apache Spark.", no_args_is_help=True)
 
@@ -24,7 +25,8 @@ def main() -> None:
     try:
         app()
     except EquipoiseError as error:
-        Console(stderr=True).print(f"[bold red]{error.code}[/] {error}", highlight=False, soft_wrap=True)
+        message = f"[bold red]{error.code}[/] {escape(str(error))}"
+        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -52,13 +54,18 @@ def bench_command(
     json: Annotated[
         str | None, typer.Option("--json", help="Write the result as JSON to a file or, -, stdout.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with real data sets to measure on as well.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    data: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with real data sets to measure on as well."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
 ) -> None:
     """Run a benchmark: every performance claim of equipoise is one of them."""
     if name == "list":
         _list_benchmarks(json)
         return
+    if json not in {None, "-"} and not Path(str(json)).parent.is_dir():
+        raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
     context = bench.Context(quick=quick, seed=seed, data=data)
     reports = [bench.run(each, context) for each in (bench.BENCHMARKS if name == "all" else [name])]
     if json is None:

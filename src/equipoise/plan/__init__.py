@@ -1,5 +1,6 @@
 """Plans and the planners that make them."""
 
+from dataclasses import fields
 from typing import Any
 
 from equipoise.errors import InvalidArgument
@@ -52,8 +53,13 @@ def make_planner(name: str, **options: Any) -> Planner:
     Examples
     --------
     >>> make_planner("kip", slack=0.05)
-    KIP(histogram_scale=2.0, slack=0.05, repack=False)
+    KIP(histogram_scale=2.0, slack=0.05, repack=False, slots=None)
     """
     if name not in PLANNERS:
         raise InvalidArgument(f"there is no planner {name!r}; choose one of {', '.join(PLANNERS)}")
+    known = [field.name for field in fields(PLANNERS[name])]  # type: ignore[arg-type]  # every planner is a dataclass
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        there_are = ", ".join(known) or "none"
+        raise InvalidArgument(f"planner {name!r} has no option {', '.join(unknown)}; it has {there_are}")
     return PLANNERS[name](**options)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import whole
 from equipoise.plan.planner import Planner, Problem, Proposal
 from equipoise.plan.ring import HashRing
 
@@ -27,7 +27,7 @@ class Consistent(Planner):
     Guarantees
     ----------
     - Growing by one partition moves about 1/N of the groups, all of them to the new partition.
-    - The plan depends on N and H only.
+    - Without a budget, the plan depends on N and H only.
 
     Differs from the paper
     ----------------------
@@ -48,8 +48,7 @@ class Consistent(Planner):
     replicas: int = 1000
 
     def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise InvalidArgument(f"replicas must be at least 1, got {self.replicas}")
+        whole("replicas", self.replicas, 1)
 
     def propose(self, problem: Problem) -> Proposal:
         """Look every group up on the ring for the new N."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.arguments import at_least
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.plan.plan import Plan
 from equipoise.sketch.histogram import Histogram
@@ -39,7 +40,7 @@ class Costs:
         to be spread evenly over the groups.
     group_state
         State of each tail group, isolated keys included, in any unit (bytes). Without it state is taken to grow
-        with the share as ``state_of_share`` says, and is then a fraction of the whole state.
+        with the share as ``state_of_share`` says; a group counts as one key of its share.
     key_state
         State of single keys by fingerprint, in the unit of ``group_state`` and part of it; needed only where a hot
         key's state is not in proportion to its load.
@@ -56,9 +57,16 @@ class Costs:
         for name in ("group_load", "group_state"):
             values = getattr(self, name)
             if values is not None:
-                array = np.asarray(values, dtype=np.float64)
-                if array.ndim != 1 or not np.all(np.isfinite(array) & (array >= 0)):
-                    raise InvalidArgument(f"{name} must hold finite numbers of at least 0, one for each tail group")
+                try:
+                    array = np.asarray(values, dtype=np.float64)
+                except (TypeError, ValueError) as error:
+                    raise InvalidArgument(f"{name} must hold numbers, one for each tail group: {error}") from error
+                impossible = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+                if array.ndim != 1 or len(impossible):
+                    where = f"; number {impossible[0]} is {array.flat[impossible[0]]}" if len(impossible) else ""
+                    raise InvalidArgument(
+                        f"{name} must hold finite numbers of at least 0, one for each tail group{where}"
+                    )
                 object.__setattr__(self, name, array)
         if not all(np.isfinite(value) and value >= 0 for value in self.key_state.values()):
             raise InvalidArgument("key_state must hold finite numbers of at least 0")
@@ -78,18 +86,32 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Load and state of every listed key and, without those keys, of every tail group.
+    """Load and state of single keys and, without those keys, of every tail group.
 
     Loads are shares of the whole. States are in the unit of the measured states, else what the assumed growth of state
     with the share makes of the loads.
+
+    Parameters
+    ----------
+    histogram
+        The listed keys.
+    keys
+        The keys that are told apart: first the listed ones, hottest first, then those of which only the state was
+        measured.
+    key_load, key_state
+        Load and state of each of ``keys``.
+    group_load, group_state
+        Load and state of each tail group without ``keys``.
+    state_is_measured
+        Whether the states are measured ones.
     """
 
     histogram: Histogram
+    keys: NDArray[np.int64]
     key_load: NDArray[np.float64]
     key_state: NDArray[np.float64]
     group_load: NDArray[np.float64]
     group_state: NDArray[np.float64]
-    measured_key_state: Mapping[int, float]
     state_is_measured: bool
 
     @property
@@ -97,29 +119,34 @@ class Priced:
         """State of all keys together."""
         return float(self.key_state.sum() + self.group_state.sum())
 
+    @property
+    def largest_share(self) -> float:
+        """The share that some partition must have at least while keys stay whole: that of the hottest key."""
+        return float(self.histogram.shares[0]) if len(self.histogram) else 0.0
+
     def of_keys(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Load and state of single keys; one that is not listed has load 0, and no state but what was measured."""
-        listed = {key: i for i, key in enumerate(self.histogram.fingerprints.tolist())}
-        at = np.array([listed.get(key, -1) for key in keys.tolist()], dtype=np.int64)
-        silent = np.array([self.measured_key_state.get(key, 0.0) for key in keys.tolist()])
-        load = np.append(self.key_load, 0.0)[at]
-        state = np.where(at >= 0, np.append(self.key_state, 0.0)[at], silent)
-        return load, state
+        """Load and state of any keys; one of which nothing is known has neither."""
+        if len(self.keys) == 0:
+            return np.zeros(len(keys)), np.zeros(len(keys))
+        order = np.argsort(self.keys)
+        at = order[np.minimum(np.searchsorted(self.keys, keys, sorter=order), len(order) - 1)]
+        known = self.keys[at] == keys
+        return np.where(known, self.key_load[at], 0.0), np.where(known, self.key_state[at], 0.0)
 
     def of_groups(self, isolated: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Load and state of the tail groups with all their keys but the isolated ones."""
-        loose = ~np.isin(self.histogram.fingerprints, isolated)
+        loose = ~np.isin(self.keys, isolated)
         groups = len(self.group_load)
-        home = np.mod(self.histogram.fingerprints[loose], groups)
+        home = np.mod(self.keys[loose], groups)
         load = self.group_load + np.bincount(home, self.key_load[loose], groups)
         state = self.group_state + np.bincount(home, self.key_state[loose], groups)
         return load, state
 
     def loads(self, plan: Plan) -> NDArray[np.float64]:
         """Predicted share of the load in each partition under a plan."""
-        listed = np.bincount(plan.assign(self.histogram.fingerprints), self.key_load, plan.partitions)
+        single = np.bincount(plan.assign(self.keys), self.key_load, plan.partitions)
         rest = np.bincount(plan.tail, self.group_load, plan.partitions)
-        return np.asarray(listed + rest, dtype=np.float64)
+        return np.asarray(single + rest, dtype=np.float64)
 
 
 def price(histogram: Histogram, groups: int, costs: Costs | None = None) -> Priced:
@@ -136,35 +163,44 @@ def price(histogram: Histogram, groups: int, costs: Costs | None = None) -> Pric
     """
     costs = costs or Costs()
     costs.check(groups)
-    home = np.mod(histogram.fingerprints, groups)
-    key_load = np.asarray(histogram.shares)
-    listed_load = np.bincount(home, key_load, groups).astype(np.float64)
-    measured_load = costs.group_load.sum() if costs.group_load is not None else 0.0
+    measured_keys = np.fromiter(costs.key_state.keys(), dtype=np.int64, count=len(costs.key_state))
+    silent = np.setdiff1d(measured_keys, histogram.fingerprints)
+    keys = np.concatenate([histogram.fingerprints, silent])
+    key_load = np.concatenate([histogram.shares, np.zeros(len(silent))])
+    listed_load = np.bincount(np.mod(keys, groups), key_load, groups).astype(np.float64)
+    measured_load = 0.0 if costs.group_load is None else float(costs.group_load.sum())
     if costs.group_load is not None and measured_load > 0:
         group_load = np.maximum(0.0, costs.group_load / measured_load - listed_load)
     else:
         group_load = np.full(groups, histogram.rest / groups)
     if costs.group_state is None:
-        key_state = costs.state_of_share(key_load)
-        group_state = costs.state_of_share(group_load)
+        key_state, group_state = costs.state_of_share(key_load), costs.state_of_share(group_load)
     else:
-        key_state = _measured_key_state(histogram, costs, home, listed_load + group_load)
-        group_state = np.maximum(0.0, costs.group_state - np.bincount(home, key_state, groups))
-    measured = costs.group_state is not None
-    return Priced(histogram, key_load, key_state, group_load, group_state, costs.key_state, measured)
+        key_state, group_state = _measured_states(keys, key_load, group_load, costs.group_state, costs.key_state)
+    return Priced(histogram, keys, key_load, key_state, group_load, group_state, costs.group_state is not None)
 
 
-def _measured_key_state(
-    histogram: Histogram, costs: Costs, home: NDArray[np.int64], load_of_group: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """State of listed keys: as measured, else in proportion to the load of their group."""
-    assert costs.group_state is not None  # noqa: S101 - the caller has looked; this tells the type checker
-    share_of_group = histogram.shares / np.maximum(load_of_group[home], np.finfo(float).tiny)
-    assumed = costs.group_state[home] * np.minimum(1.0, share_of_group)
-    return np.array(
-        [costs.key_state.get(key, state) for key, state in zip(histogram.fingerprints.tolist(), assumed, strict=True)],
-        dtype=np.float64,
-    )
+def _measured_states(
+    keys: NDArray[np.int64],
+    key_load: NDArray[np.float64],
+    group_load: NDArray[np.float64],
+    group_state: NDArray[np.float64],
+    key_state: Mapping[int, float],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """State of single keys, and of the groups without them.
+
+    A key whose own state was not measured has a part of what the measured keys leave of its group's state, in
+    proportion to its part of the load that they leave.
+    """
+    groups = len(group_load)
+    home = np.mod(keys, groups)
+    state = np.array([key_state.get(key, np.nan) for key in keys.tolist()], dtype=np.float64)
+    unknown = np.isnan(state)
+    left = np.maximum(0.0, group_state - np.bincount(home[~unknown], state[~unknown], groups))
+    load_left = group_load + np.bincount(home[unknown], key_load[unknown], groups)
+    part = key_load[unknown] / np.maximum(load_left[home[unknown]], np.finfo(float).tiny)
+    state[unknown] = left[home[unknown]] * np.minimum(1.0, part)
+    return state, np.maximum(0.0, left - np.bincount(home[unknown], state[unknown], groups))
 
 
 def imbalance_threshold(alpha: float, partitions: int) -> float:
@@ -182,7 +218,7 @@ def imbalance_threshold(alpha: float, partitions: int) -> float:
     >>> round(imbalance_threshold(1.2, 10), 5)
     0.17647
     """
-    if not (np.isfinite(alpha) and alpha > 1):
+    if not at_least("alpha", alpha, 0) > 1:
         raise InvalidArgument(
             f"alpha is the tolerated ratio of largest to smallest load and must exceed 1, got {alpha}"
         )
@@ -210,7 +246,7 @@ def tracking_threshold(resource: Resource, sigma: float, theta: float, partition
     >>> round(tracking_threshold(Resource.LINEAR, 0.1, imbalance_threshold(1.2, 10), 10, 10**6), 7)
     0.0017647
     """
-    if not 0 < sigma <= 1:
+    if not 0 < at_least("sigma", sigma, 0) <= 1:
         raise InvalidArgument(f"sigma is a part of the allowed imbalance, in (0, 1], got {sigma}")
     if resource is Resource.CONSTANT:
         return 1.0

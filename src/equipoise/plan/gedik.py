@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.cost import Priced, Resource, Utility, imbalance_threshold, tracking_threshold
@@ -256,18 +257,13 @@ class Gedik(Planner):
                 raise InvalidArgument(f"{name} must be a Resource such as Resource.LINEAR, got {getattr(self, name)!r}")
         if not isinstance(self.utility, Utility):
             raise InvalidArgument(f"utility must be a Utility such as Utility.APM, got {self.utility!r}")
-        if not (np.isfinite(self.alpha) and self.alpha > 1):
-            raise InvalidArgument(f"alpha is a ratio of largest to smallest load and must exceed 1, got {self.alpha}")
-        if self.theta is not None and not (np.isfinite(self.theta) and self.theta > 0):
+        if self.theta is not None and not at_least("theta", self.theta, 0) > 0:
             raise InvalidArgument(f"theta is an allowed deviation from the mean and must exceed 0, got {self.theta}")
-        if not 0 < self.sigma <= 1:
-            raise InvalidArgument(f"sigma is a part of the allowed imbalance, in (0, 1], got {self.sigma}")
-        if self.domain_size < 1:
-            raise InvalidArgument(f"domain_size must be at least 1, got {self.domain_size}")
-        if self.tracked is not None and self.tracked < 0:
-            raise InvalidArgument(f"tracked must be at least 0 keys, got {self.tracked}")
-        if self.replicas < 1:
-            raise InvalidArgument(f"replicas must be at least 1, got {self.replicas}")
+        whole("domain_size", self.domain_size, 1)
+        whole("replicas", self.replicas, 1)
+        if self.tracked is not None:
+            whole("tracked", self.tracked, 0)
+        tracking_threshold(Resource.LINEAR, self.sigma, imbalance_threshold(self.alpha, 2), 2, 1)  # checks both
 
     def propose(self, problem: Problem) -> Proposal:
         """Put all keys on the ring for the new N, then place the tracked ones."""

@@ -7,12 +7,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import at_least, whole
+from equipoise.metrics import makespan
 from equipoise.plan.planner import Planner, Problem, Proposal
 
 _UNPLACED = -1
 _TINY = 1e-300  # keeps load / cost a number where both are 0
 _ROUNDS = 8  # of shedding and placing; two or three settle all but contrived loads
+_BUSY_SLOTS = 16  # slots taken up by single hot keys that are reckoned with
+_NOTEWORTHY = 0.005  # gain in time for which partitions are left empty
 _CEILING_STEPS = 20  # halvings of the interval in which the ceiling that the budget affords is sought
 
 
@@ -141,8 +144,8 @@ class KIP(Planner):
 
     Guarantees
     ----------
-    - Never a worse plan than the previous one: with the number of partitions unchanged, a plan whose predicted
-      largest load is not lower is not made.
+    - Never a worse plan than the previous one: with the number of partitions unchanged, a plan is made only if it
+      lowers the predicted largest load by at least half of ``slack``. So planning settles when the load does.
     - A previous plan within the ceiling is kept as it is, so an even load moves nothing.
     - The moved state stays within the budget; with a smaller budget the ceiling is raised to what it affords.
     - O(K log K + H log H) time for K listed keys and H tail groups.
@@ -166,8 +169,11 @@ class KIP(Planner):
         Part by which a partition may exceed the attainable load before anything moves (epsilon, relative to the
         attainable load).
     repack
-        Pack everything anew instead of keeping what fits: for work without state, where moves are free. The loads
-        come out as even as they can be, and in decreasing order, so that the longest task starts first.
+        Pack everything anew, largest first, instead of keeping what fits: for work without state, where moves are free.
+        The partitions of a new plan are in order of decreasing load, so that the longest task starts first.
+    slots
+        Tasks that run at a time, for ``repack``: as many partitions are filled as give the shortest time on them.
+        ``None``: all run at once.
 
     References
     ----------
@@ -188,34 +194,73 @@ class KIP(Planner):
     histogram_scale: float = 2.0
     slack: float = 0.01
     repack: bool = False
+    slots: int | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.histogram_scale) and self.histogram_scale >= 0):
-            raise InvalidArgument(f"histogram_scale (lambda) must be at least 0, got {self.histogram_scale}")
-        if not (np.isfinite(self.slack) and self.slack >= 0):
-            raise InvalidArgument(f"slack (epsilon) must be at least 0, got {self.slack}")
+        at_least("histogram_scale (lambda)", self.histogram_scale, 0)
+        at_least("slack (epsilon)", self.slack, 0)
+        if self.slots is not None:
+            whole("slots", self.slots, 1)
+
+    @property
+    def _least_gain(self) -> float:
+        """Part of the attainable load that a new plan must gain; above rounding, so that planning settles."""
+        return max(1e-9, self.slack / 2)
 
     def propose(self, problem: Problem) -> Proposal:
+        """Keep what fits and pack the rest, or pack everything anew."""
+        items = _Items(problem, round(self.histogram_scale * problem.partitions))
+        return self._packed_anew(problem, items) if self.repack else self._adapted(problem, items)
+
+    def _adapted(self, problem: Problem, items: "_Items") -> Proposal:
         """Keep what fits, shed what does not, pack what was shed."""
-        previous, priced, count = problem.previous, problem.priced, problem.partitions
-        hottest = float(priced.key_load[0]) if len(priced.key_load) else 0.0
-        bound = max(1 / count, hottest)
+        previous, count = problem.previous, problem.partitions
+        before = problem.priced.loads(previous)
+        bound = max(before.sum() / count, problem.priced.largest_share)
         ceiling = bound * (1 + self.slack)
-        before = priced.loads(previous)
         if previous.partitions == count and before.max() <= ceiling:
             return Proposal(previous.tail, dict(previous.isolated), "already within the ceiling")
-
-        items = _Items(problem, round(self.histogram_scale * count))
-        where = np.where((items.where < count) & (not self.repack), items.where, _UNPLACED)
-        if problem.budget is not None and not self.repack:
-            ceiling = _affordable_ceiling(where, items, count, ceiling, float(before.max()), problem.budget)
+        where = np.where(items.where < count, items.where, _UNPLACED)
+        if problem.budget is not None:
+            highest = max(ceiling, float(before.max()))
+            ceiling = _affordable_ceiling(where, items, count, ceiling, highest, problem.budget)
         placed, loads, _ = _pack(where, items.load, items.state, count, ceiling)
-        if self.repack:
-            placed = np.argsort(np.argsort(-loads, kind="stable"))[placed]
-        if previous.partitions == count and loads.max() >= before.max():
+        if previous.partitions == count and before.max() - loads.max() < self._least_gain * bound:
             return Proposal(previous.tail, dict(previous.isolated), "no better plan found")
-        change = f"largest load {before.max() * count:.3f} -> {loads.max() * count:.3f} of the mean"
-        return items.proposal(placed, f"{change}, bound {bound * count:.3f}")
+        means = before.sum() / previous.partitions, before.sum() / count
+        change = f"largest load {before.max() / means[0]:.3f} -> {loads.max() / means[1]:.3f} of the mean"
+        return items.proposal(placed, f"{change}, bound {bound / means[1]:.3f}")
+
+    def _packed_anew(self, problem: Problem, items: "_Items") -> Proposal:
+        """Pack all items, largest first, into as many partitions as give the shortest time."""
+        previous, count = problem.previous, problem.partitions
+        slots = min(self.slots or count, count)
+        before = problem.priced.loads(previous)
+        ideal = max(before.sum() / slots, problem.priced.largest_share)
+        time_before = makespan(before, slots)
+        if previous.partitions == count and time_before <= ideal * (1 + self.slack):
+            return Proposal(previous.tail, dict(previous.isolated), "already within the ceiling")
+        best, best_time = items.where, np.inf
+        for filled in _fillings(count, slots):
+            unplaced = np.full_like(items.where, _UNPLACED)
+            placed, loads, _ = _pack(unplaced, items.load, items.state, filled, 0.0)
+            order = np.argsort(-loads, kind="stable")
+            time = makespan(loads[order], slots)
+            if time < best_time * (1 - _NOTEWORTHY):
+                best, best_time = np.argsort(order)[placed], time
+        if previous.partitions == count and time_before - best_time < self._least_gain * ideal:
+            return Proposal(previous.tail, dict(previous.isolated), "no better plan found")
+        change = f"time on {slots} slots {time_before / ideal:.3f} -> {best_time / ideal:.3f} of the ideal"
+        return items.proposal(best, change)
+
+
+def _fillings(partitions: int, slots: int) -> list[int]:
+    """Numbers of partitions worth filling: all, and those that leave no slot idle while some have a hot key to do.
+
+    With h slots each busy with one hot key, the other tasks should be a multiple of the slots that are left.
+    """
+    busy = range(min(slots, _BUSY_SLOTS))
+    return [partitions, *(h + (slots - h) * ((partitions - h) // (slots - h)) for h in busy)]
 
 
 class _Items:

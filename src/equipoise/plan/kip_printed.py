@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import at_least
 from equipoise.plan.planner import Planner, Problem, Proposal
 
 
@@ -54,7 +54,7 @@ class KIPPrinted(Planner):
 
     Guarantees
     ----------
-    - At most ``histogram_scale * N`` keys are isolated.
+    - Without a budget, at most ``histogram_scale * N`` keys are isolated.
     - O(B log N + H) time for B listed keys and H hosts.
 
     Differs from the paper
@@ -83,10 +83,8 @@ class KIPPrinted(Planner):
     slack: float = 0.0001
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.histogram_scale) and self.histogram_scale >= 0):
-            raise InvalidArgument(f"histogram_scale (lambda) must be at least 0, got {self.histogram_scale}")
-        if not (np.isfinite(self.slack) and self.slack >= 0):
-            raise InvalidArgument(f"slack (epsilon) must be at least 0, got {self.slack}")
+        at_least("histogram_scale (lambda)", self.histogram_scale, 0)
+        at_least("slack (epsilon)", self.slack, 0)
 
     def propose(self, problem: Problem) -> Proposal:
         """Run Algorithm 1."""

@@ -7,7 +7,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument, PlanningFailed
+from equipoise.arguments import at_least, whole
+from equipoise.errors import PlanningFailed
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.planner import Planner, Problem, Proposal
 
@@ -181,14 +182,12 @@ class Mixed(Planner):
     replicas: int = 1000
 
     def __post_init__(self) -> None:
-        if self.table_size is not None and self.table_size < 0:
-            raise InvalidArgument(f"table_size must be at least 0 keys, got {self.table_size}")
-        if self.max_imbalance is not None and not (np.isfinite(self.max_imbalance) and self.max_imbalance >= 0):
-            raise InvalidArgument(f"max_imbalance must be a finite number of at least 0, got {self.max_imbalance}")
-        if not (np.isfinite(self.beta) and self.beta >= 0):
-            raise InvalidArgument(f"beta must be a finite number of at least 0, got {self.beta}")
-        if self.replicas < 1:
-            raise InvalidArgument(f"replicas must be at least 1, got {self.replicas}")
+        if self.table_size is not None:
+            whole("table_size", self.table_size, 0)
+        if self.max_imbalance is not None:
+            at_least("max_imbalance", self.max_imbalance, 0)
+        at_least("beta", self.beta, 0)
+        whole("replicas", self.replicas, 1)
 
     def propose(self, problem: Problem) -> Proposal:
         """Adapt the routing table, under the given bound on imbalance or the least that can be found."""

@@ -12,7 +12,7 @@ Stored form, UTF-8 JSON::
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +25,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from equipoise.arguments import whole
 from equipoise.errors import Damaged, InvalidArgument, UnknownFormat
-from equipoise.fingerprint_table import EMPTY, find, get, new_table
+from equipoise.fingerprint_table import EMPTY, get, new_table, put_all
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 
 FORMAT = "equipoise-plan"
@@ -48,9 +49,14 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     tail: list[int]
 
 
-class _File(msgspec.Struct):
+class _Head(msgspec.Struct):
+    """What every version of the format has."""
+
     format: str
     format_version: int
+
+
+class _File(_Head):
     sha256: str
     plan: msgspec.Raw
 
@@ -66,14 +72,6 @@ def _assign(fingerprints: Any, tail: Any, keys: Any, partitions: Any, out: Any) 
             group = fingerprint & (groups - 1) if is_power_of_two else fingerprint % groups
             partition = tail[group]
         out[i] = partition
-
-
-@njit(cache=True)
-def _fill(keys: Any, partitions: Any, new_keys: Any, new_partitions: Any) -> None:
-    for i in range(len(new_keys)):
-        slot = find(keys, partitions, new_keys[i])
-        keys[slot] = new_keys[i]
-        partitions[slot] = new_partitions[i]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,35 +134,27 @@ class Plan:
         parent: int | None = None,
         hash_seed: int = FINGERPRINT_SEED,
     ) -> None:
-        if partitions < 1:
-            raise InvalidArgument(f"a plan needs at least 1 partition, got {partitions}")
+        partitions = whole("partitions", partitions, 1)
         owners = np.array(tail)
-        if owners.ndim != 1 or len(owners) < partitions:
+        if owners.ndim != 1:
+            raise InvalidArgument(f"the tail is one list, with a partition for each group; got shape {owners.shape}")
+        if len(owners) < partitions:
             raise InvalidArgument(
-                f"{partitions} partitions need at least {partitions} tail groups, got {owners.size}; "
+                f"{partitions} partitions need at least {partitions} tail groups, got {len(owners)}; "
                 "with fewer, some partitions could never receive a tail key"
             )
-        keys = np.fromiter((isolated or {}).keys(), dtype=object, count=len(isolated or {}))
-        targets = np.fromiter((isolated or {}).values(), dtype=np.int64, count=len(keys))
-        if len(keys) and (min(keys) < _LOWEST or max(keys) > _HIGHEST):
-            raise InvalidArgument("an isolated fingerprint does not fit 64 bits; use fingerprint(key)")
-        for what, where in (("tail group", owners), ("isolated key", targets)):
-            if where.dtype.kind not in "iu" or (len(where) and (where.min() < 0 or where.max() >= partitions)):
-                raise InvalidArgument(f"a {what} is mapped outside 0..{partitions - 1}; give every one a partition")
-        if version < 0:
-            raise InvalidArgument(f"plan versions count from 0, got {version}")
-        order = np.argsort(keys)
+        if owners.dtype.kind not in "iu" or owners.min() < 0 or owners.max() >= partitions:
+            raise InvalidArgument(f"every tail group needs a partition, a whole number in 0..{partitions - 1}")
         owners = np.ascontiguousarray(owners, dtype=np.int32)
         owners.setflags(write=False)
-        ordered = dict(zip(keys[order].tolist(), targets[order].tolist(), strict=True))
-        object.__setattr__(self, "partitions", int(partitions))
+        object.__setattr__(self, "partitions", partitions)
         object.__setattr__(self, "tail", owners)
-        object.__setattr__(self, "isolated", MappingProxyType(ordered))
-        object.__setattr__(self, "version", version)
-        object.__setattr__(self, "planner", planner)
-        object.__setattr__(self, "reason", reason)
-        object.__setattr__(self, "parent", parent)
-        object.__setattr__(self, "hash_seed", int(hash_seed))
+        object.__setattr__(self, "isolated", MappingProxyType(_checked(isolated or {}, partitions)))
+        object.__setattr__(self, "version", whole("version", version, 0))
+        object.__setattr__(self, "planner", str(planner))
+        object.__setattr__(self, "reason", str(reason))
+        object.__setattr__(self, "parent", None if parent is None else whole("parent", parent, 0))
+        object.__setattr__(self, "hash_seed", whole("hash_seed", hash_seed, _LOWEST))
 
     @property
     def tail_groups(self) -> int:
@@ -180,7 +170,7 @@ class Plan:
     def _table(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         keys, partitions = new_table(max(1, len(self.isolated)))
         targets = np.fromiter(self.isolated.values(), dtype=np.int32, count=len(self.isolated))
-        _fill(keys, partitions, self.isolated_keys, targets)
+        put_all(keys, partitions, self.isolated_keys, targets)
         return keys, partitions
 
     def assign(self, fingerprints: ArrayLike) -> NDArray[np.int32]:
@@ -237,14 +227,15 @@ class Plan:
     def from_json(cls, text: str | bytes, *, source: str = "plan") -> Self:
         """Read the stored form; ``source`` names it in error messages."""
         try:
-            file = msgspec.json.decode(text, type=_File)
-            if file.format != FORMAT:
-                raise Damaged(f"{source} says it is {file.format!r}, not {FORMAT!r}; open a file written by Plan.save")
-            if file.format_version != FORMAT_VERSION:
+            head = msgspec.json.decode(text, type=_Head)
+            if head.format != FORMAT:
+                raise Damaged(f"{source} says it is {head.format!r}, not {FORMAT!r}; open a file written by Plan.save")
+            if head.format_version != FORMAT_VERSION:
                 raise UnknownFormat(
-                    f"{source} has plan format {file.format_version}, this release reads format {FORMAT_VERSION}; "
+                    f"{source} has plan format {head.format_version}, this release reads format {FORMAT_VERSION}; "
                     "read it with the release that wrote it"
                 )
+            file = msgspec.json.decode(text, type=_File)
             body = msgspec.json.decode(file.plan, type=_Body)
             if _checksum(msgspec.to_builtins(body)) != file.sha256:
                 raise Damaged(f"{source} does not match its checksum; restore it from a copy or plan anew")
@@ -265,20 +256,34 @@ class Plan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, atomically: a reader sees the old content or the new, never a part."""
         target = Path(path)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
-            try:
+        temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+        try:
+            with temporary.open("x", encoding="utf-8") as file:
                 file.write(self.to_json())
                 file.flush()
                 os.fsync(file.fileno())
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a plan file."""
         return cls.from_json(Path(path).read_bytes(), source=str(path))
+
+
+def _checked(isolated: Mapping[int, int], partitions: int) -> dict[int, int]:
+    """Isolated keys as plain integers, in order of their fingerprints."""
+    ordered = {}
+    for key, partition in isolated.items():
+        number, target = whole("an isolated fingerprint", key, _LOWEST), whole("the partition of a key", partition, 0)
+        if number > _HIGHEST:
+            raise InvalidArgument(f"isolated fingerprint {number} does not fit 64 signed bits; use fingerprint(key)")
+        if target >= partitions:
+            raise InvalidArgument(f"isolated key {number} is mapped to {target}, outside 0..{partitions - 1}")
+        ordered[number] = target
+    return dict(sorted(ordered.items()))
 
 
 def _checksum(body: Mapping[str, object]) -> str:

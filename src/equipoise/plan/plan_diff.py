@@ -75,8 +75,8 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     """
     if before.tail_groups != after.tail_groups:
         raise Mismatch(
-            f"plan {before.version} covers {before.tail_groups} tail groups but plan {after.version} covers "
-            f"{after.tail_groups}; only plans of one history can be compared"
+            f"the plans cover {before.tail_groups} and {after.tail_groups} tail groups; "
+            "only plans of one history can be compared"
         )
     if before.hash_seed != after.hash_seed:
         seeds = f"{before.hash_seed} and {after.hash_seed}"
@@ -92,10 +92,10 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
             "fingerprint both with the same seed"
         )
     priced = price(histogram, before.tail_groups, costs)
-    listed_moves = before.assign(histogram.fingerprints) != after.assign(histogram.fingerprints)
+    key_moved = before.assign(priced.keys) != after.assign(priced.keys)
     group_moved = before.tail != after.tail
-    load = priced.key_load[listed_moves].sum() + priced.group_load[group_moved].sum()
-    state = priced.key_state[listed_moves].sum() + priced.group_state[group_moved].sum()
+    load = priced.key_load[key_moved].sum() + priced.group_load[group_moved].sum()
+    state = priced.key_state[key_moved].sum() + priced.group_state[group_moved].sum()
     return PlanDiff(before.version, after.version, group_moves, key_moves, float(load), float(state))
 
 

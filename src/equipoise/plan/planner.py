@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.plan.cost import Costs, Priced, price
 from equipoise.plan.plan import Plan
@@ -19,8 +20,7 @@ def default_tail_groups(partitions: int) -> int:
 
     64 groups a partition place the tail in steps of about 1.5 % of a partition's load.
     """
-    if partitions < 1:
-        raise InvalidArgument(f"a plan needs at least 1 partition, got {partitions}")
+    partitions = whole("partitions", partitions, 1)
     return max(1024, 1 << (64 * partitions - 1).bit_length())
 
 
@@ -55,8 +55,9 @@ class Planner(ABC):
     ----------
     - Pure and deterministic: equal inputs give equal plans.
     - Every tail group and every isolated key is owned by exactly one of the N partitions.
-    - The state that moves stays within ``budget``, apart from what must leave partitions that vanish.
-    - A plan that would route every key as before is not made: the previous one is returned.
+    - The state that moves stays within ``budget``, apart from what must leave partitions that vanish. A plan that a
+      budget has cut down keeps no other promise of its method than this.
+    - A plan with the same owners of groups and isolated keys is not made: the previous one is returned.
     """
 
     name: ClassVar[str]
@@ -93,9 +94,7 @@ class Planner(ABC):
         Plan
             The next version, or ``previous`` itself where nothing changes.
         """
-        count = previous.partitions if partitions is None else partitions
-        if count < 1:
-            raise InvalidArgument(f"a plan needs at least 1 partition, got {count}")
+        count = previous.partitions if partitions is None else whole("partitions", partitions, 1)
         if count > previous.tail_groups:
             raise InvalidArgument(
                 f"{count} partitions need at least {count} tail groups, but plan {previous.version} "
@@ -106,8 +105,8 @@ class Planner(ABC):
                 f"the histogram was made with hash seed {histogram.hash_seed} but plan {previous.version} with "
                 f"{previous.hash_seed}; fingerprint both with the same seed"
             )
-        if budget is not None and not budget >= 0:
-            raise InvalidArgument(f"the migration budget must be at least 0, got {budget}")
+        if budget is not None and not (isinstance(budget, int | float | np.number) and budget >= 0):
+            raise InvalidArgument(f"the migration budget must be a number of at least 0, got {budget!r}")
         problem = Problem(previous, count, price(histogram, previous.tail_groups, costs), budget)
         proposal = self.propose(problem)
         if budget is not None:
@@ -132,9 +131,10 @@ class Planner(ABC):
 def within_budget(problem: Problem, proposal: Proposal) -> Proposal:
     """Take over only as many of the proposed moves as the budget pays for, best first.
 
-    Starts from the previous placement and takes, from the most loaded partition that still has one, the move of
-    most load per state, as long as it is affordable and does not lift its target above its source. So the largest
-    load never rises. Moves off partitions that vanish are made in any case and are not charged.
+    A proposal that the budget pays for is taken as it is. Else this starts from the previous placement and takes, from
+    the most loaded partition that still has one, the move of most load per state, as long as it is affordable and does
+    not lift its target above its source. So cutting never raises the largest load. Moves off partitions that vanish
+    are made in any case and are not charged.
     """
     previous, priced = problem.previous, problem.priced
     assert problem.budget is not None  # noqa: S101 - the caller has looked; this tells the type checker

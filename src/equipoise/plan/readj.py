@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import whole
 from equipoise.plan.gedik import (
     Adaptation,
     Gedik,
@@ -203,8 +203,7 @@ class Readj(Gedik):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_moves < 1:
-            raise InvalidArgument(f"max_moves must be at least 1, got {self.max_moves}")
+        whole("max_moves", self.max_moves, 1)
 
     def place(self, step: Adaptation) -> NDArray[np.int64]:
         """Run algorithm 4, with one item more, of no share, load or state, that stands for none."""

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import whole
 from equipoise.hashing import as_fingerprints, seeded_hashes
 
 _TAIL_SEED = 0x7A11  # places tail groups on the ring; differs from every replica's seed
@@ -57,12 +57,8 @@ class HashRing:
     """
 
     def __init__(self, partitions: int, *, replicas: int = 1000) -> None:
-        if partitions < 1:
-            raise InvalidArgument(f"a ring needs at least 1 partition, got {partitions}")
-        if replicas < 1:
-            raise InvalidArgument(f"a ring needs at least 1 replica for each partition, got {replicas}")
-        self.partitions = partitions
-        self.replicas = replicas
+        self.partitions = partitions = whole("partitions", partitions, 1)
+        self.replicas = replicas = whole("replicas", replicas, 1)
         owners = np.repeat(np.arange(partitions, dtype=np.int32), replicas)
         # replica r of partition p is hash(r) by family member p: independent of N, so the ring only ever gains points
         points = np.concatenate([seeded_hashes(np.arange(replicas), p) for p in range(partitions)]).view(np.uint64)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from equipoise.arguments import whole
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.plan.plan import Plan
 from equipoise.plan.planner import Planner, Problem, Proposal, default_tail_groups
@@ -17,7 +18,7 @@ class Uniform(Planner):
     Guarantees
     ----------
     - A key goes to ``(fingerprint mod H) mod N``; when N divides H that is ``fingerprint mod N``.
-    - The plan depends on N and H only.
+    - Without a budget, the plan depends on N and H only.
 
     Differs from the paper
     ----------------------
@@ -49,7 +50,8 @@ def uniform_plan(partitions: int, tail_groups: int | None = None, *, hash_seed: 
     hash_seed
         Seed of the fingerprints.
     """
-    groups = default_tail_groups(partitions) if tail_groups is None else tail_groups
-    tail = np.arange(groups) % max(1, partitions)
+    partitions = whole("partitions", partitions, 1)
+    groups = default_tail_groups(partitions) if tail_groups is None else whole("tail_groups", tail_groups, partitions)
+    tail = np.arange(groups) % partitions
     reason = f"plain hash over {partitions} partitions"
     return Plan(partitions, tail, planner=Uniform.name, reason=reason, hash_seed=hash_seed)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import as_fingerprints
 from equipoise.metrics import load_imbalance, lower_bound
@@ -66,8 +67,12 @@ class ReplayOptions:
     state_window: int = 5
 
     def __post_init__(self) -> None:
-        if self.state_window < 1:
-            raise InvalidArgument(f"the state window must cover at least 1 batch, got {self.state_window}")
+        whole("partitions", self.partitions, 1)
+        whole("state_window", self.state_window, 1)
+        if self.listed is not None:
+            whole("listed", self.listed, 0)
+        if not 0 <= at_least("retention", self.retention, 0) <= 1:
+            raise InvalidArgument(f"retention is the weight of the past, in [0, 1], got {self.retention}")
 
 
 def replay(planner: Planner, batches: Iterable[NDArray[np.int64]], options: ReplayOptions) -> Iterator[Step]:
@@ -91,8 +96,11 @@ def replay(planner: Planner, batches: Iterable[NDArray[np.int64]], options: Repl
     for number, batch in enumerate(batches):
         keys, counts = np.unique(as_fingerprints(batch), return_counts=True)
         loads = np.bincount(plan.assign(keys), counts, plan.partitions).astype(np.int64)
-        bound = lower_bound(plan.partitions, counts.max() / counts.sum())
-        yield Step(number, plan, loads, load_imbalance(loads), bound, migration)
+        hottest = counts.max() / counts.sum() if len(counts) else 0.0
+        yield Step(number, plan, loads, load_imbalance(loads), lower_bound(plan.partitions, hottest), migration)
+        if len(counts) == 0:  # nothing was learned and nothing moves
+            migration = 0.0
+            continue
         past.add(keys, counts)
         histogram = past.histogram(2 * plan.partitions + 1 if options.listed is None else options.listed)
         following = planner.plan(plan, histogram, costs=past.costs(plan, histogram))
@@ -121,7 +129,7 @@ class _Past:
             weight = self._options.retention
             self._histogram = self._histogram.blend(batch, weight)
             self._group_load = weight * self._group_load + (1 - weight) * group_load
-        self._window = [*self._window[-self._options.state_window + 1 :], (keys, counts)]
+        self._window = [*self._window, (keys, counts)][-self._options.state_window :]
         keys, inverse = np.unique(np.concatenate([k for k, _ in self._window]), return_inverse=True)
         self._state_keys = keys
         self._state = np.bincount(inverse, np.concatenate([c for _, c in self._window]), len(keys))

@@ -5,13 +5,14 @@ equal streams with one release of NumPy, whose generators may change between rel
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.errors import InvalidArgument, SparkUnavailable
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument, MissingPackage
 from equipoise.hashing import fingerprint, fingerprints, seeded_hashes
 
 
@@ -52,11 +53,9 @@ def shifted_power_law_shares(keys: int, exponent: float, shift: float) -> NDArra
     >>> (shifted_power_law_shares(2, exponent=1, shift=2) * 5).round(9).tolist()
     [3.0, 2.0]
     """
-    _check_at_least(keys, 1, "keys")
-    if not (np.isfinite(exponent) and exponent >= 0):
-        raise InvalidArgument(f"exponent must be a finite number of at least 0, got {exponent}")
-    if not (np.isfinite(shift) and shift > 0):
-        raise InvalidArgument(f"shift must be a finite number above 0, got {shift}")
+    keys, exponent, shift = whole("keys", keys, 1), at_least("exponent", exponent, 0), at_least("shift", shift, 0)
+    if shift == 0:
+        raise InvalidArgument("shift must be above 0, got 0; 1 is Zipf's law")
     relative = (np.arange(keys) / shift + 1) ** -exponent  # to the hottest key, so that nothing overflows
     return np.asarray(relative / relative.sum(), dtype=np.float64)
 
@@ -80,11 +79,20 @@ def sample(shares: ArrayLike, count: int, rng: np.random.Generator) -> NDArray[n
     >>> sample([0.5, 0.0, 0.5], 6, np.random.default_rng(1)).tolist()
     [2, 2, 0, 2, 0, 0]
     """
-    weights = np.asarray(shares, dtype=np.float64)
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidArgument(
+            f"rng must be a numpy Generator, got {rng!r}; make one with numpy.random.default_rng(seed)"
+        )
+    count = whole("count", count, 0)
+    try:
+        weights = np.asarray(shares)
+    except ValueError as error:  # rows of different lengths
+        raise InvalidArgument(f"shares must be a list of numbers: {error}") from error
+    if weights.dtype.kind not in "iuf":
+        raise InvalidArgument(f"shares must be numbers, got an array of {weights.dtype}; convert them to float first")
     if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)) or not weights.sum() > 0:
         raise InvalidArgument("shares must be a list of finite numbers of at least 0, not all of them 0")
-    _check_at_least(count, 0, "count")
-    cumulative = np.cumsum(weights)
+    cumulative = np.cumsum(weights, dtype=np.float64)
     cumulative /= cumulative[-1]  # ends at exactly 1, above every random number
     return np.searchsorted(cumulative, rng.random(count), side="right")
 
@@ -97,7 +105,7 @@ def key_fingerprints(keys: ArrayLike, seed: int) -> NDArray[np.int64]:
     >>> bool(np.any(key_fingerprints([0, 1], seed=1) == key_fingerprints([0, 1], seed=2)))
     False
     """
-    return seeded_hashes(keys, seed)
+    return seeded_hashes(keys, _seed(seed))
 
 
 def drifting_batches(
@@ -153,16 +161,31 @@ def drifting_batches(
     [500, 500, 500]
     """
     shares = zipf_shares(keys, exponent)
-    _check_at_least(batch_size, 1, "batch_size")
-    _check_at_least(batches, 1, "batches")
-    _check_at_least(seed, 0, "seed")
-    if not 0 <= drift <= 1:
+    batch_size, batches = whole("batch_size", batch_size, 1), whole("batches", batches, 1)
+    drift, hot, seed = at_least("drift", drift, 0), whole("hot", hot, 1), _seed(seed)
+    if drift > 1:
         raise InvalidArgument(f"drift is a fraction of the hot ranks, in [0, 1], got {drift}")
-    if not 1 <= hot <= keys // 2:
+    if hot > len(shares) // 2:
         raise InvalidArgument(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
-    if any(not 1 <= batch < batches for batch in swaps):
-        raise InvalidArgument(f"swaps must name batches in 1..{batches - 1}, got {sorted(swaps)}")
-    return _drifting(shares, batch_size, batches, drift, frozenset(swaps), hot, seed)
+    return _drifting(shares, batch_size, batches, drift, _swaps(swaps, batches), hot, seed)
+
+
+def _swaps(swaps: Collection[int], batches: int) -> frozenset[int]:
+    """The batches to swap before, each one that has a batch before it."""
+    if not isinstance(swaps, Iterable):
+        raise InvalidArgument(f"swaps must be a list of batches, got {swaps!r}")
+    chosen = frozenset(whole("each of swaps", batch, 1) for batch in swaps)
+    if chosen and max(chosen) >= batches:
+        raise InvalidArgument(f"swaps must name batches in 1..{batches - 1}, got {sorted(chosen)}")
+    return chosen
+
+
+def _seed(seed: int) -> int:
+    """A seed that the generator and the fingerprints both take."""
+    number = whole("seed", seed, 0)
+    if number >= 2**63:
+        raise InvalidArgument(f"seed must be at most 2**63 - 1, got {seed}")
+    return number
 
 
 def _drifting(
@@ -219,7 +242,7 @@ def load_parquet_keys(
     try:
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra: only those who read Parquet need it
     except ImportError as error:
-        raise SparkUnavailable(
+        raise MissingPackage(
             "reading Parquet needs pyarrow, which is not installed; run: pip install 'equipoise[spark]'"
         ) from error
     wanted = [column] if weight is None else [column, weight]
@@ -242,12 +265,10 @@ def _arrow_fingerprints(column: Any) -> NDArray[np.int64]:
 
 
 def _arrow_weights(column: Any, name: str) -> NDArray[np.float64]:
-    weights = np.asarray(column.to_numpy(), dtype=np.float64)
+    try:
+        weights = np.asarray(column.to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"weights in column {name!r} must be numbers, got {column.type}") from error
     if not np.all(np.isfinite(weights) & (weights >= 0)):
         raise InvalidArgument(f"weights in column {name!r} must be finite numbers of at least 0, without NULL")
     return weights
-
-
-def _check_at_least(value: int, least: int, name: str) -> None:
-    if not value >= least:
-        raise InvalidArgument(f"{name} must be at least {least}, got {value}")

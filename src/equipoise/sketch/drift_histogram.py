@@ -1,101 +1,24 @@
 """DR's counter histogram: it samples ever fewer rows, and forgets rare keys unless the hot ones are changing."""
 
 import math
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.sketch.base import Sketch
+from equipoise.sketch.drift_contents import KIND, Entries, Settings, State, Stored, check_contents, new_entries
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sampling import SamplingError, mixed, uniform
-from equipoise.sketch.stored import Total, reading, require
+from equipoise.sketch.stored import reading
 from equipoise.sketch.tracked import Union, bounded_histogram, by_decreasing
-
-_MAX_BOUNDARY = 2**28  # keys are numbered by 32-bit integers
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """Parameters of a ``DriftHistogram``, described there."""
-
-    take: int
-    soft_boundary: int
-    hard_boundary: int
-    compaction: int
-    backoff: float
-    drift_boundary: float
-    drift_history_weight: float
-    solidarity: int
-    hash_seed: int
-
-    def check(self) -> None:
-        """Refuse what cannot work."""
-        if self.take < 1 or self.soft_boundary < 1 or self.solidarity < 1:
-            raise InvalidArgument(
-                "take, soft_boundary and solidarity must be at least 1, "
-                f"got {self.take}, {self.soft_boundary} and {self.solidarity}"
-            )
-        if not 2 * self.take <= self.hard_boundary <= _MAX_BOUNDARY:
-            raise InvalidArgument(
-                f"hard_boundary must be at least twice take ({self.take}) and at most 2**28, got {self.hard_boundary}: "
-                "drift is told from where the former top keys stand among the others"
-            )
-        if not 1 <= self.compaction <= self.hard_boundary - self.take:
-            raise InvalidArgument(
-                f"compaction must drop at least 1 key and leave take ({self.take}) of {self.hard_boundary}, "
-                f"got {self.compaction}; use 1 to {self.hard_boundary - self.take}"
-            )
-        if not 1 <= self.backoff < math.inf:
-            raise InvalidArgument(f"backoff must be at least 1 (1: never sample), got {self.backoff}")
-        if not 0 <= self.drift_boundary < math.inf:
-            raise InvalidArgument(f"drift_boundary must be a number of at least 0, got {self.drift_boundary}")
-        if not 0 <= self.drift_history_weight <= 1:
-            raise InvalidArgument(f"drift_history_weight must be in [0, 1], got {self.drift_history_weight}")
-
-
-class _State(msgspec.Struct):
-    """What a sketch knows beside its entries; also a part of the payload."""
-
-    boundary: int  # present hard boundary
-    drift: float  # smoothed over the boundaries
-    scale: float = 1.0  # what a sampled row counts: 1 / rate
-    norm: float = 0.0  # weight taken in: the total as the sample estimates it
-    lost: float = 0.0  # upper bound of the weight taken in for any key not tracked
-    quiet: int = 0  # boundaries without drift since the hard boundary last moved
-
-
-class _Entries(NamedTuple):
-    """Entries by number, in the order in which they came, and the table that finds a key's entry."""
-
-    table_keys: NDArray[np.int64]
-    table_values: NDArray[np.int32]
-    keys: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    missed: NDArray[np.float64]  # upper bound of the weight lost to cuts before the key came in
-
-
-class _Stored(msgspec.Struct):
-    """Payload; keys and history (int64), weights and missed (float64) in the order in which keys came."""
-
-    settings: Settings
-    total: Total
-    random: Annotated[int, msgspec.Meta(ge=0)]
-    state: _State
-    history: bytes
-    keys: bytes
-    weights: bytes
-    missed: bytes
-
-
-def _new_entries(room: int) -> _Entries:
-    weights, missed = np.zeros((2, room))
-    return _Entries(*new_table(room), np.zeros(room, dtype=np.int64), weights, missed)
 
 
 def _heaviest_first(weights: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -103,7 +26,7 @@ def _heaviest_first(weights: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.argsort(-weights, kind="stable")
 
 
-def _most_lost(entries: _Entries, dropped: NDArray[np.intp]) -> float:
+def _most_lost(entries: Entries, dropped: NDArray[np.intp]) -> float:
     """Largest weight that any key loses, now and before, if these entries are dropped."""
     return float((entries.weights[dropped] + entries.missed[dropped]).max(initial=0.0))
 
@@ -236,7 +159,7 @@ class DriftHistogram(Sketch):
     True
     """
 
-    kind = "drift-histogram"
+    kind = KIND
 
     def __init__(
         self,
@@ -252,27 +175,26 @@ class DriftHistogram(Sketch):
         seed: int = 0,
         hash_seed: int = FINGERPRINT_SEED,
     ) -> None:
-        if not 0 <= seed < 2**64:
-            raise InvalidArgument(f"seed must be an integer from 0 to 2**64 - 1, got {seed}")
-        hard_boundary = soft_boundary if hard_boundary is None else hard_boundary
-        self.settings = Settings(
-            int(take),
-            int(soft_boundary),
-            int(hard_boundary),
-            max(1, int(hard_boundary) // 4) if compaction is None else int(compaction),
-            float(backoff),
-            float(drift_boundary),
-            float(drift_history_weight),
-            int(solidarity),
-            int(hash_seed),
+        seed = whole("seed", seed, 0)
+        if seed >= 2**64:
+            raise InvalidArgument(f"seed must be at most 2**64 - 1, got {seed}")
+        self.settings = Settings.checked(
+            take=take,
+            soft_boundary=soft_boundary,
+            hard_boundary=hard_boundary,
+            compaction=compaction,
+            backoff=backoff,
+            drift_boundary=drift_boundary,
+            drift_history_weight=drift_history_weight,
+            solidarity=solidarity,
+            hash_seed=hash_seed,
         )
-        self.settings.check()
         self.hash_seed = self.settings.hash_seed
         self.total = 0
         self._random = np.array([seed], dtype=np.uint64)  # state of splitmix64
-        self._state = _State(self.settings.hard_boundary, self.settings.drift_boundary)
+        self._state = State(self.settings.hard_boundary, self.settings.drift_boundary)
         self._history = np.empty(0, dtype=np.int64)  # top keys of the last boundary
-        self._entries = _new_entries(self.settings.hard_boundary)
+        self._entries = new_entries(self.settings.hard_boundary)
         self._size = 0
 
     def _feed(self, keys: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
@@ -317,7 +239,7 @@ class DriftHistogram(Sketch):
         self._state.drift = self._state.drift * past + drift * (1 - past)
         return self._state.drift > self.settings.drift_boundary
 
-    def merge(self, other: Self) -> Self:
+    def _merged(self, other: Self) -> Self:
         """Sketch of both inputs together; a key missing on one side may have been lost there to cuts."""
         if self.settings != other.settings:
             raise Mismatch(f"cannot merge {self.settings} with {other.settings}; make both with the same parameters")
@@ -326,7 +248,7 @@ class DriftHistogram(Sketch):
         order = _heaviest_first(entries.weights)
         boundary = max(mine.boundary, theirs.boundary)
         keep = boundary - self.settings.compaction if len(order) >= boundary else len(order)
-        state = _State(
+        state = State(
             boundary=boundary,
             drift=max(mine.drift, theirs.drift),
             scale=max(mine.scale, theirs.scale),
@@ -339,7 +261,7 @@ class DriftHistogram(Sketch):
         random = mixed((self._random + other._random)[0])
         return self._holding(self.settings, self.total + other.total, random, state, history, entries, order[:keep])
 
-    def _united(self, other: Self) -> _Entries:
+    def _united(self, other: Self) -> Entries:
         """Entries of both, added up, by increasing fingerprint."""
         mine, theirs = self._used(), other._used()
         union = Union(mine.keys, theirs.keys)
@@ -356,14 +278,6 @@ class DriftHistogram(Sketch):
         order = by_decreasing(counts, used.keys)
         return used.keys[order], counts[order]
 
-    def lower(self, key: int) -> float:
-        """Lower bound of the true count of a key."""
-        return self._bounds_of(key)[0]
-
-    def upper(self, key: int) -> float:
-        """Upper bound of the true count of a key."""
-        return self._bounds_of(key)[1]
-
     def histogram(self, k: int | None = None) -> Histogram:
         """The ``k`` keys of largest sampled weight, as shares of all weight taken in."""
         used = self._used()
@@ -377,7 +291,7 @@ class DriftHistogram(Sketch):
             hash_seed=self.hash_seed,
         )
 
-    def _estimates(self, used: _Entries) -> NDArray[np.float64]:
+    def _estimates(self, used: Entries) -> NDArray[np.float64]:
         """Sampled weights, normalised to the rows seen."""
         return used.weights * (self.total / self._state.norm if self.total else 1.0)
 
@@ -406,22 +320,22 @@ class DriftHistogram(Sketch):
         return sum(array.nbytes for array in self._entries) + self._history.nbytes
 
     def to_bytes(self) -> bytes:
-        """Stored form; its fields are those of ``_Stored``."""
+        """Stored form; its fields are those of ``Stored``."""
         used = self._used()
         arrays = (pack_array(array) for array in (self._history, used.keys, used.weights, used.missed))
-        payload = _Stored(self.settings, self.total, int(self._random[0]), self._state, *arrays)
+        payload = Stored(self.settings, self.total, int(self._random[0]), self._state, *arrays)
         return seal(self.kind, self.format_version, payload)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read what ``to_bytes`` wrote."""
         with reading(cls.kind):
-            stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), _Stored)
-            stored.settings.check()
+            stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), Stored)
+            Settings.checked(**msgspec.structs.asdict(stored.settings))
             history, keys = (unpack_array(array, np.int64) for array in (stored.history, stored.keys))
             weights, missed = (unpack_array(array, np.float64) for array in (stored.weights, stored.missed))
-            entries = _Entries(*new_table(0), keys, weights, missed)
-            _check(stored, history, entries)
+            entries = Entries(*new_table(0), keys, weights, missed)
+            check_contents(stored, history, entries)
             return cls._holding(
                 stored.settings, stored.total, stored.random, stored.state, history, entries, np.arange(len(keys))
             )
@@ -432,9 +346,9 @@ class DriftHistogram(Sketch):
         settings: Settings,
         total: int,
         random: int,
-        state: _State,
+        state: State,
         history: NDArray[np.int64],
-        entries: _Entries,
+        entries: Entries,
         kept: NDArray[np.intp],
     ) -> Self:
         """Sketch with the given contents."""
@@ -443,34 +357,16 @@ class DriftHistogram(Sketch):
         sketch._put(entries, kept)
         return sketch
 
-    def _used(self) -> _Entries:
+    def _used(self) -> Entries:
         """The entries in use."""
         entries, used = self._entries, slice(self._size)
         return entries._replace(keys=entries.keys[used], weights=entries.weights[used], missed=entries.missed[used])
 
-    def _put(self, entries: _Entries, kept: NDArray[np.intp]) -> None:
+    def _put(self, entries: Entries, kept: NDArray[np.intp]) -> None:
         """Hold some of the given entries, in their order, in arrays as long as the hard boundary says."""
         kept = np.sort(kept)
-        self._entries, self._size = _new_entries(self._state.boundary), len(kept)
+        self._entries, self._size = new_entries(self._state.boundary), len(kept)
         self._entries.keys[: self._size] = entries.keys[kept]
         self._entries.weights[: self._size] = entries.weights[kept]
         self._entries.missed[: self._size] = entries.missed[kept]
         fill(self._entries.table_keys, self._entries.table_values, entries.keys[kept])
-
-
-def _check(stored: _Stored, history: NDArray[np.int64], entries: _Entries) -> None:
-    """Refuse contents that no history leads to."""
-    kind, settings, state = DriftHistogram.kind, stored.settings, stored.state
-    keys, weights, missed = entries.keys, entries.weights, entries.missed
-    require(kind, len(keys) == len(weights) == len(missed), "its arrays have different lengths")
-    require(kind, len(np.unique(keys)) == len(keys), "a key has two entries")
-    raised, odd = divmod(state.boundary - settings.hard_boundary, settings.soft_boundary)
-    require(kind, raised >= 0 and odd == 0, f"a boundary of {state.boundary} cannot be reached")
-    require(kind, len(keys) < state.boundary, f"{len(keys)} keys within a boundary of {state.boundary}")
-    require(kind, len(history) <= settings.take, f"{len(history)} former top keys instead of {settings.take}")
-    require(kind, 1 <= state.scale < math.inf and 0 <= state.drift < math.inf, "scale or drift is no possible number")
-    require(
-        kind, bool(np.all(weights > 0) and np.all((missed >= 0) & (missed <= state.lost))), "a weight is impossible"
-    )
-    require(kind, weights.sum() <= state.norm * (1 + 1e-9) < math.inf, "its weights exceed what was taken in")
-    require(kind, (stored.total > 0) == (state.norm > 0), "rows were seen but none taken in, or the other way round")

@@ -7,10 +7,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 
-_ROUNDING = 1e-9  # sums of shares may exceed 1 by accumulated rounding, never by more
+_ROUNDING = 1e-9  # by this part of a share, each, rounding may lift their sum above 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,11 @@ class Histogram:
         hash_seed: int = FINGERPRINT_SEED,
     ) -> None:
         keys = as_fingerprints(fingerprints)
-        values = np.asarray(shares, dtype=np.float64).reshape(-1)
+        at_least("error", error, 0)
+        try:
+            values = np.asarray(shares, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError) as error_found:
+            raise InvalidArgument(f"shares must be numbers in [0, 1]: {error_found}") from error_found
         if len(keys) != len(values):
             raise InvalidArgument(f"{len(keys)} keys but {len(values)} shares; give one share per key")
         if not np.all((values >= 0) & (values <= 1 + _ROUNDING)):
@@ -77,11 +82,10 @@ class Histogram:
         keys, values = keys[order], np.minimum(values[order], 1.0)
         if len(np.unique(keys)) != len(keys):
             raise InvalidArgument("a key is listed twice; add its shares first")
-        rest = max(0.0, 1.0 - float(values.sum()))
-        unlisted = rest if unlisted is None else unlisted
-        for name, value in (("error", error), ("unlisted", unlisted), ("total", total)):
-            if not (np.isfinite(value) and value >= 0):
-                raise InvalidArgument(f"{name} must be a finite number of at least 0, got {value}")
+        if unlisted is None:  # all that the listed keys leave, if each had its share less the error
+            unlisted = max(0.0, 1.0 - float(values.sum())) + len(values) * error
+        for name, value in (("unlisted", unlisted), ("total", total)):
+            at_least(name, value, 0)
         keys.setflags(write=False)
         values.setflags(write=False)
         object.__setattr__(self, "fingerprints", keys)
@@ -122,9 +126,7 @@ class Histogram:
 
     def top(self, k: int) -> Self:
         """Only the ``k`` hottest keys; the others join the rest."""
-        if k < 0:
-            raise InvalidArgument(f"cannot keep {k} keys; ask for 0 or more")
-        if k >= len(self):
+        if whole("the number of keys", k, 0) >= len(self):
             return self
         cut = min(1.0, float(self.shares[k]) + self.error)
         return type(self)(
@@ -153,11 +155,11 @@ class Histogram:
         weights = [part.total / total if total else 1 / len(parts) for part in parts]
         return cls._weighted(parts, weights, total)
 
-    def blend(self, newer: "Histogram", weight: float = 0.8) -> Self:
+    def blend(self, newer: "Histogram", weight: float = 0.8, *, keep: int | None = None) -> Self:
         """Decayed record of the past: ``weight`` of this histogram, the rest of the ``newer`` one.
 
         A key missing on one side counts as share 0 there, as in DR's retention rule; the error grows by
-        what such a key may have had.
+        what such a key may have had. Only the ``keep`` hottest keys are listed; ``None``: those of both sides.
 
         Examples
         --------
@@ -168,7 +170,8 @@ class Histogram:
         if not 0 <= weight <= 1:
             raise InvalidArgument(f"weight of the past must be in [0, 1], got {weight}")
         total = weight * self.total + (1 - weight) * newer.total
-        return self._weighted((self, newer), (weight, 1 - weight), total)
+        blended = self._weighted((self, newer), (weight, 1 - weight), total)
+        return blended if keep is None else blended.top(keep)
 
     @classmethod
     def _weighted(

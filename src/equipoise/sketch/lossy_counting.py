@@ -8,11 +8,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
-from equipoise.sketch.base import Sketch
+from equipoise.sketch.base import LEAST_SEED, Sketch
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.stored import Total, reading, require
 from equipoise.sketch.tracked import Union, bounded_histogram, by_decreasing
@@ -128,12 +129,12 @@ class LossyCounting(Sketch):
     kind = "lossy-counting"
 
     def __init__(self, epsilon: float, *, hash_seed: int = FINGERPRINT_SEED) -> None:
-        if not _MIN_EPSILON <= epsilon < 1:
+        self.epsilon = at_least("epsilon", epsilon, 0)
+        if not _MIN_EPSILON <= self.epsilon < 1:
             raise InvalidArgument(f"epsilon must lie between 2**-28 and 1, got {epsilon}")
-        self.epsilon = float(epsilon)
-        self.hash_seed = int(hash_seed)
+        self.hash_seed = whole("hash_seed", hash_seed, LEAST_SEED)
         self.total = 0
-        self._width = math.ceil(1 / epsilon - 1e-9)  # 1 / (1 / 49) is a little above 49
+        self._width = math.ceil(1 / self.epsilon - 1e-9)  # 1 / (1 / 49) is a little above 49
         self._size = 0
         self._entries = _new_entries(_SMALLEST_ROOM)
 
@@ -158,7 +159,7 @@ class LossyCounting(Sketch):
         room = len(self._entries.keys)
         self._move(live.keys, live.counts, live.missed, room if 4 * len(live.keys) <= 3 * room else 2 * room)
 
-    def merge(self, other: Self) -> Self:
+    def _merged(self, other: Self) -> Self:
         """Sketch of both inputs together; a key missing on one side may have been missed there in every window."""
         if (self.epsilon, self.hash_seed) != (other.epsilon, other.hash_seed):
             raise Mismatch(
@@ -177,13 +178,13 @@ class LossyCounting(Sketch):
         order = by_decreasing(live.counts, live.keys)
         return live.keys[order], live.counts[order].astype(np.float64)
 
-    def lower(self, key: int) -> float:
-        """Lower bound of the true count of a key."""
-        return self._bounds(key)[0]
-
-    def upper(self, key: int) -> float:
-        """Upper bound of the true count of a key."""
-        return self._bounds(key)[1]
+    def _bounds_of(self, key: int) -> tuple[float, float]:
+        entry = get(self._entries.table_keys, self._entries.table_values, key)
+        if entry != EMPTY:
+            count, missed = int(self._entries.counts[entry]), int(self._entries.missed[entry])
+            if count + missed > self.completed:
+                return float(count), float(count + missed)
+        return 0.0, float(self.completed)
 
     def histogram(self, k: int | None = None) -> Histogram:
         """The ``k`` keys of largest count, which is their stated share."""
@@ -220,14 +221,6 @@ class LossyCounting(Sketch):
             sketch = cls._holding(stored.epsilon, stored.hash_seed, stored.total, *arrays)
             _check(sketch, *arrays)
             return sketch
-
-    def _bounds(self, key: int) -> tuple[float, float]:
-        entry = get(self._entries.table_keys, self._entries.table_values, key)
-        if entry != EMPTY:
-            count, missed = int(self._entries.counts[entry]), int(self._entries.missed[entry])
-            if count + missed > self.completed:
-                return float(count), float(count + missed)
-        return 0.0, float(self.completed)
 
     def _live(self) -> _Entries:
         """The live entries, in the order in which they came."""
@@ -271,4 +264,4 @@ def _check(
     require(kind, bool(np.all((counts >= 1) & (missed >= 0))), "a count is below 1 or a miss below 0")
     require(kind, bool(np.all(missed <= sketch.completed)), "a key was missed more often than a window ended")
     require(kind, bool(np.all(counts + missed > sketch.completed)), "a key should have been dropped")
-    require(kind, int(counts.sum()) <= sketch.total, "its counts exceed its total")
+    require(kind, bool(counts.sum(dtype=np.float64) <= sketch.total), "its counts exceed its total")

@@ -7,11 +7,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table, put, remove
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
-from equipoise.sketch.base import Sketch
+from equipoise.sketch.base import LEAST_SEED, Sketch
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.stored import Total, reading, require
 from equipoise.sketch.tracked import Union, bounded_histogram, by_decreasing
@@ -162,10 +163,10 @@ class SpaceSaving(Sketch):
     kind = "space-saving"
 
     def __init__(self, capacity: int, *, hash_seed: int = FINGERPRINT_SEED) -> None:
-        if not 1 <= capacity <= _MAX_CAPACITY:
-            raise InvalidArgument(f"capacity must be between 1 and 2**28 counters, got {capacity}")
-        self.capacity = int(capacity)
-        self.hash_seed = int(hash_seed)
+        self.capacity = capacity = whole("capacity", capacity, 1)
+        if capacity > _MAX_CAPACITY:
+            raise InvalidArgument(f"capacity must be at most 2**28 counters, got {capacity}")
+        self.hash_seed = whole("hash_seed", hash_seed, LEAST_SEED)
         self.total = 0
         self._size = 0
         keys, counts, errors, since = np.zeros((4, capacity), dtype=np.int64)
@@ -182,7 +183,7 @@ class SpaceSaving(Sketch):
     def _feed(self, keys: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
         self._size, self.total = _count(self._counters, keys, weights, self._size, self.total)
 
-    def merge(self, other: Self) -> Self:
+    def _merged(self, other: Self) -> Self:
         """Sketch of both inputs together; a key missing on one side counts there as that side's smallest."""
         if (self.capacity, self.hash_seed) != (other.capacity, other.hash_seed):
             raise Mismatch(
@@ -205,15 +206,12 @@ class SpaceSaving(Sketch):
         order = by_decreasing(taken.counts, taken.keys)
         return taken.keys[order], taken.counts[order].astype(np.float64)
 
-    def lower(self, key: int) -> float:
-        """Lower bound of the true count of a key."""
-        counter = self._find(key)
-        return 0.0 if counter == EMPTY else float(self._counters.counts[counter] - self._counters.errors[counter])
-
-    def upper(self, key: int) -> float:
-        """Upper bound of the true count of a key."""
-        counter = self._find(key)
-        return float(self.smallest if counter == EMPTY else self._counters.counts[counter])
+    def _bounds_of(self, key: int) -> tuple[float, float]:
+        counter = get(self._counters.table_keys, self._counters.table_values, key)
+        if counter == EMPTY:
+            return 0.0, float(self.smallest)
+        count, error = self._counters.counts[counter], self._counters.errors[counter]
+        return float(count - error), float(count)
 
     def histogram(self, k: int | None = None) -> Histogram:
         """The ``k`` keys of largest lower bound, which is their stated share."""
@@ -250,9 +248,6 @@ class SpaceSaving(Sketch):
             arrays = [unpack_array(a, np.int64) for a in (stored.keys, stored.counts, stored.errors, stored.since)]
             _check(stored, *arrays)
             return cls._holding(stored.capacity, stored.hash_seed, stored.total, *arrays)
-
-    def _find(self, key: int) -> int:
-        return int(get(self._counters.table_keys, self._counters.table_values, key))
 
     def _taken(self) -> _Counters:
         """The counters in use, by number."""

@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 
 from equipoise.errors import Damaged, FormatError
+from equipoise.sketch.base import MAX_TOTAL
 
-Total = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Total = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOTAL)]
 """Weight seen, as a field of a stored sketch."""
 
 

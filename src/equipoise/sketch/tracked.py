@@ -5,7 +5,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import whole
 from equipoise.sketch.histogram import Histogram
 
 _Number = TypeVar("_Number", np.int64, np.float64)
@@ -66,19 +66,18 @@ def bounded_histogram(
     k
         How many keys to list; ``None``: all.
     """
-    if k is not None and k < 0:
-        raise InvalidArgument(f"cannot list {k} keys; ask for 0 or more")
+    k = None if k is None else whole("k", k, 0)
     order = by_decreasing(stated, keys)
     listed, others = order[:k], order[len(order) if k is None else k :]
     lower, upper = bounds
     error = np.maximum(upper - stated, stated - lower)[listed].max(initial=0.0)
     unlisted = upper[others].max(initial=untracked)
-    whole = max(total, 1)  # an empty sketch lists nothing, of nothing
+    seen = max(total, 1)  # an empty sketch lists nothing, of nothing
     return Histogram(
         keys[listed],
-        stated[listed] / whole,
-        error=float(error / whole),
-        unlisted=float(unlisted / whole),
+        stated[listed] / seen,
+        error=float(error / seen),
+        unlisted=float(unlisted / seen),
         total=total,
         hash_seed=hash_seed,
     )

@@ -7,13 +7,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.framing import seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
-from equipoise.sketch.base import Sketch
+from equipoise.sketch.base import LEAST_SEED, MAX_TOTAL, Sketch
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.lossy_counting import LossyCounting
 from equipoise.sketch.stored import reading, require
+
+_MAX_WINDOW = MAX_TOTAL // 4  # two counters remember up to twice the window; as much is left for the next update
 
 
 class _Stored(msgspec.Struct):
@@ -52,7 +55,7 @@ class WindowedCounter(Sketch):
     Parameters
     ----------
     window
-        Least weight to remember (W).
+        Least weight to remember (W), at most 2**51.
     counters
         Number of counters (x), at least 2; the more, the less is remembered beyond ``window``, and the more
         counters each update has to feed.
@@ -79,16 +82,12 @@ class WindowedCounter(Sketch):
     def __init__(
         self, window: int, counters: int = 3, epsilon: float = 0.001, *, hash_seed: int = FINGERPRINT_SEED
     ) -> None:
-        if counters < 2:
-            raise InvalidArgument(
-                f"one counter must grow while another answers, got counters={counters}; use at least 2"
-            )
-        if not 1 <= window <= 2**60:
-            raise InvalidArgument(f"window must be between 1 and 2**60, got {window}")
-        self.window = int(window)
-        self.counters = int(counters)
-        self.epsilon = float(epsilon)
-        self.hash_seed = int(hash_seed)
+        self.window = whole("window", window, 1)
+        if self.window > _MAX_WINDOW:
+            raise InvalidArgument(f"window must be at most 2**51, got {window}; use a coarser unit")
+        self.counters = whole("counters", counters, 2)  # one grows while another answers
+        self.epsilon = at_least("epsilon", epsilon, 0)
+        self.hash_seed = whole("hash_seed", hash_seed, LEAST_SEED)
         self.total = 0
         self._step = _step(self.window, self.counters)
         self._phase = 0  # weight since the newest counter began, below step
@@ -132,7 +131,7 @@ class WindowedCounter(Sketch):
             del self._by_age[0]
         self._by_age.append(self._new_counter())
 
-    def merge(self, other: Self) -> Self:
+    def _merged(self, other: Self) -> Self:
         """Sketch of what both answering counters have seen; younger counters are merged by age."""
         mine = (self.window, self.counters, self.epsilon, self.hash_seed)
         theirs = (other.window, other.counters, other.epsilon, other.hash_seed)
@@ -153,13 +152,8 @@ class WindowedCounter(Sketch):
         """Keys tracked by the answering counter and their counts, by decreasing count."""
         return self._by_age[0].entries()
 
-    def lower(self, key: int) -> float:
-        """Lower bound of the true count of a key within the last ``total``."""
-        return self._by_age[0].lower(key)
-
-    def upper(self, key: int) -> float:
-        """Upper bound of the true count of a key within the last ``total``."""
-        return self._by_age[0].upper(key)
+    def _bounds_of(self, key: int) -> tuple[float, float]:
+        return self._by_age[0].lower(key), self._by_age[0].upper(key)
 
     def histogram(self, k: int | None = None) -> Histogram:
         """The ``k`` hottest keys (default: all tracked) as shares of the last ``total``."""
