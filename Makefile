@@ -26,13 +26,13 @@ test-all: setup  ## Run the tests, the long ones too
 	$(BIN)/pytest
 
 lint: setup  ## Check style and types
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
 	$(BIN)/mypy
 
 format: setup  ## Format the code
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests examples
+	$(BIN)/ruff format src tests examples
 
 bench: setup  ## Run every benchmark in its quick form
 	@$(BIN)/equipoise bench all --quick

@@ -50,6 +50,8 @@ def test_every_planner_can_be_made_by_its_name():
         assert make_planner(name).name == name
     with pytest.raises(equipoise.InvalidArgument, match="kip"):
         make_planner("no such planner")
+    with pytest.raises(equipoise.InvalidArgument, match="no option lam; it has histogram_scale, slack"):
+        make_planner("kip", lam=2)
 
 
 def test_every_benchmark_has_a_summary_and_can_be_run():

@@ -12,7 +12,7 @@ import equipoise
 ROOT = Path(equipoise.__file__).parent
 
 LAYERS = [
-    {"errors", "hashing", "fingerprint_table", "framing", "metrics", "requirements"},
+    {"errors", "arguments", "hashing", "fingerprint_table", "framing", "metrics", "requirements"},
     {"sketch"},
     {"plan"},
     {"simulate"},

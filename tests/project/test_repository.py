@@ -2,10 +2,13 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from equipoise.bench import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,8 +25,14 @@ def test_the_readme_opens_with_the_two_commands():
 def test_every_make_target_that_is_named_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for document in DOCUMENTS:
-        named = re.findall(r"^(?:.*`)?make ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE)
+        named = re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE)
         assert set(named) <= targets, document
+
+
+def test_every_benchmark_that_is_named_exists():
+    for document in DOCUMENTS:
+        named = re.findall(r"(?:^|`)equipoise bench ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(named) <= {"list", "all", *BENCHMARKS}, document
 
 
 def test_ci_runs_make_test_and_nothing_else():
@@ -32,10 +41,21 @@ def test_ci_runs_make_test_and_nothing_else():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS])
-def test_the_python_in_the_documentation_runs(document):
+def test_the_python_in_the_documentation_runs(document, request, tmp_path, monkeypatch):
+    if "pyspark" in document.read_text(encoding="utf-8"):
+        request.getfixturevalue("spark")  # SparkSession.builder finds this one
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     for block in blocks(document, "python"):
         exec(compile(block, str(document), "exec"), namespace)  # noqa: S102 - our own documentation
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs_to_its_end(script, request):
+    request.getfixturevalue("spark")  # asks for Java in the same words
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "same result: True" in result.stdout
 
 
 def test_the_lock_pins_every_dependency_exactly():

@@ -1,10 +1,14 @@
 """Every performance claim of equipoise, each a named benchmark that anyone can run."""
 
+import ast
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from equipoise.bench.harness import Context, Report, Result, environment
 from equipoise.errors import InvalidArgument
+from equipoise.requirements import require_pyspark
 
 __all__ = ["BENCHMARKS", "Context", "Report", "Result", "benchmark", "run", "summary"]
 
@@ -12,6 +16,10 @@ BENCHMARKS = {
     "assign": "equipoise.bench.assign",
     "sketch": "equipoise.bench.sketch",
     "planners": "equipoise.bench.planners",
+    "routing": "equipoise.bench.routing",
+    "batch-groups": "equipoise.bench.batch_groups",
+    "batch-even": "equipoise.bench.batch_even",
+    "batch-real": "equipoise.bench.batch_real",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
 
@@ -20,15 +28,24 @@ def benchmark(name: str) -> ModuleType:
     """Module of a benchmark."""
     if name not in BENCHMARKS:
         raise InvalidArgument(f"there is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}")
-    return import_module(BENCHMARKS[name])
+    try:
+        return import_module(BENCHMARKS[name])
+    except ModuleNotFoundError as error:
+        if error.name in {"pyspark", "pandas", "pyarrow"}:
+            require_pyspark()
+        raise
 
 
 def summary(name: str) -> str:
     """What a benchmark measures, in one line."""
-    return (benchmark(name).__doc__ or "").splitlines()[0]
+    spec = find_spec(BENCHMARKS[name])
+    assert spec is not None  # noqa: S101 - the table above names modules that exist
+    assert spec.origin is not None  # noqa: S101 - and that are files
+    # read without importing: some benchmarks need Spark, the list of them does not
+    return (ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or "").splitlines()[0]
 
 
 def run(name: str, context: Context) -> Report:
     """Run a benchmark and record where it ran."""
     result: Result = benchmark(name).run(context)
-    return Report(name, result.metrics, result.samples, environment(context.seed))
+    return Report(name, result.metrics, {"quick": context.quick, **result.samples}, environment(context.seed))

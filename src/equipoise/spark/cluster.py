@@ -1,0 +1,34 @@
+"""What can be learned about the cluster through the DataFrame API alone, on Classic and on Connect."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+
+from equipoise.errors import InvalidArgument
+
+
+def task_slots(spark: SparkSession) -> int:
+    """Tasks that run at a time, as Spark's default parallelism states it."""
+    numbered = spark.range(0, 1 << 20).select(F.spark_partition_id().alias("partition"))
+    counted = numbered.agg((F.max("partition") + 1).alias("slots")).first()
+    assert counted is not None  # noqa: S101 - an aggregate without groups has one row; this tells the type checker
+    return int(counted["slots"])
+
+
+def slot_count(spark: SparkSession, given: int | None) -> int:
+    """The number of slots asked for, or the cluster's own."""
+    if given is not None and given < 1:
+        raise InvalidArgument(f"slots must be at least 1, got {given}")
+    return task_slots(spark) if given is None else given
+
+
+def default_partitions(spark: SparkSession) -> int:
+    """Number of partitions of a shuffle, as the session is set."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+
+
+def partition_count(spark: SparkSession, given: int | None) -> int:
+    """The number of partitions asked for, or the session's own."""
+    count = default_partitions(spark) if given is None else given
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidArgument(f"numPartitions must be a whole number of at least 1, got {given!r}")
+    return count

@@ -1,0 +1,155 @@
+"""The record of earlier runs: observed inside the job itself, saved when the job is done, planned from by the next.
+
+Stored form, inside the envelope of ``equipoise.framing``, kind ``batch-history``, format 1: a list of the names of the
+key columns, the text of the weight, and the bytes of ``KeyLoads``.
+"""
+
+import logging
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.fs
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+
+from equipoise.errors import Damaged, Mismatch, UnknownFormat
+from equipoise.framing import seal, unseal
+from equipoise.spark.key_loads import KeyLoads
+from equipoise.spark.keys import Key
+from equipoise.spark.sample import Sample, Weight
+
+OBSERVED_ROWS = 50_000
+"""Wanted number of rows that a run observes of itself; they travel to the driver with its metrics."""
+
+_log = logging.getLogger(__name__)
+
+_KIND, _FORMAT_VERSION = "batch-history", 1
+_CHANCE = "__equipoise_chance"
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class History:
+    """The record of one job: where it is kept and what it is about.
+
+    Parameters
+    ----------
+    path
+        A file, local or any URI that ``pyarrow.fs`` knows.
+    key
+        Names of the key columns.
+    weight
+        Text of the weight column; empty where every row counts 1.
+    """
+
+    path: str
+    key: tuple[str, ...]
+    weight: str
+
+    def load(self) -> KeyLoads | None:
+        """What earlier runs saw; ``None`` before the first.
+
+        A record that cannot be read or is damaged is a warning, and the next run starts a new one: it holds nothing
+        that a run cannot measure again. One of another job or of a newer release is refused, since saving would
+        destroy it.
+        """
+        try:
+            filesystem, path = _locate(self.path)
+            if filesystem.get_file_info(path).type == pyarrow.fs.FileType.NotFound:
+                return None
+            with filesystem.open_input_stream(path) as stream:
+                key, weight, loads = unseal(_KIND, _FORMAT_VERSION, stream.read())
+            found = KeyLoads.from_bytes(loads)
+        except (OSError, Damaged) as error:
+            warnings.warn(f"history {self.path} is not used: {error}", RuntimeWarning, stacklevel=3)
+            return None
+        except UnknownFormat as error:
+            raise UnknownFormat(f"history {self.path}: {error}; or remove the file to start a new history") from error
+        if (tuple(key), weight) != (self.key, self.weight):
+            raise Mismatch(
+                f"history {self.path} is about key {', '.join(key)} with weight {weight or 1}, but this job has key "
+                f"{', '.join(self.key)} with weight {self.weight or 1}; give every job a history of its own"
+            )
+        return found
+
+    def save(self, loads: KeyLoads) -> None:
+        """Blend the loads of a run into the record; a reader sees the old record or the new, never a part."""
+        past = self.load()
+        record = loads if past is None else past.blend(loads)
+        filesystem, path = _locate(self.path)
+        temporary = f"{path}.{uuid.uuid4().hex}"
+        with filesystem.open_output_stream(temporary) as stream:
+            stream.write(seal(_KIND, _FORMAT_VERSION, [list(self.key), self.weight, record.to_bytes()]))
+        filesystem.move(temporary, path)
+
+
+def _locate(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    return pyarrow.fs.FileSystem.from_uri(path) if "://" in path else (pyarrow.fs.LocalFileSystem(), path)
+
+
+class Recorder:
+    """Watches a run and saves what it observed, in the background and without a listener.
+
+    The observation rides on the job's own shuffle. A thread waits for it, since under Classic asking blocks until the
+    job is done, and under Connect the answer is empty until then.
+    """
+
+    def __init__(self, history: History, key: Key, weight: Weight, expected_load: float, *, seed: int) -> None:
+        self._history = history
+        self._key = key
+        self._weight = weight.column
+        self._threshold = expected_load / OBSERVED_ROWS
+        self._seed = seed
+        self._observation = Observation(f"equipoise-{uuid.uuid4().hex}")
+        self._done = threading.Event()
+
+    def watch(self, df: DataFrame) -> DataFrame:
+        """The same rows, observed on their way."""
+        chosen = F.col(_CHANCE) * F.lit(self._threshold) < self._weight
+        observed = df.withColumn(_CHANCE, F.rand(self._seed)).observe(
+            self._observation,
+            F.count(F.lit(1)).alias("rows"),
+            F.sum(self._weight).alias("load"),
+            F.collect_list(F.when(chosen, self._key.fingerprint)).alias("fingerprints"),
+            F.collect_list(F.when(chosen, self._weight)).alias("weights"),
+        )
+        threading.Thread(target=self._save, name="equipoise-history", daemon=True).start()
+        return observed.drop(_CHANCE)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the run is recorded; False if it was not within ``timeout`` seconds."""
+        return self._done.wait(timeout)
+
+    def _save(self) -> None:
+        """Wait for the metrics and save them. Monitoring never fails a job: what goes wrong here is logged."""
+        try:
+            metrics: dict[str, Any] = {}
+            while not metrics:
+                metrics = self._observation.get
+                time.sleep(0 if metrics else _POLL_SECONDS)
+            self._history.save(self._loads(metrics))
+        except Exception:  # noqa: BLE001 - whatever it is, the user's job goes on
+            _log.warning("the run was not recorded in %s", self._history.path, exc_info=True)
+        finally:
+            self._done.set()
+
+    def _loads(self, metrics: dict[str, Any]) -> KeyLoads:
+        weights = _numbers(metrics["weights"], np.float64)
+        sample = Sample(
+            _numbers(metrics["fingerprints"], np.int64),
+            np.maximum(weights, self._threshold),
+            np.empty(0, dtype=np.int32),
+            int(metrics["rows"]),
+            float(metrics["load"] or 0.0),
+        )
+        return sample.key_loads()
+
+
+def _numbers(values: Iterable[Any], dtype: type[np.generic]) -> Any:
+    return np.array(list(values), dtype=dtype)

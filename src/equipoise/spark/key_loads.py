@@ -1,0 +1,112 @@
+"""What is known of the load of a key: the hottest keys, and fine tail groups that fold to any plan's."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.errors import Damaged
+from equipoise.framing import pack_array, seal, unpack_array, unseal
+from equipoise.plan import Costs, Plan, Planner, uniform_plan
+from equipoise.plan.cost import price
+from equipoise.sketch import Histogram
+
+FINE_GROUPS = 1 << 16
+"""Tail groups that are kept; a plan's number of groups is a power of two, so they fold by adding up."""
+
+LISTED = 4096
+"""Hottest keys that are kept; the groups carry the others."""
+
+_KIND, _FORMAT_VERSION = "key-loads", 1
+
+
+@dataclass(frozen=True, eq=False)
+class KeyLoads:
+    """Load of a key, as sampled or as recorded over earlier runs.
+
+    Stored form, inside the envelope of ``equipoise.framing``, kind ``key-loads``, format 1: a list of fingerprints
+    (int64), shares (float64), error, unlisted, total, group loads (float64, ``FINE_GROUPS`` of them), rows, load.
+
+    Parameters
+    ----------
+    histogram
+        The hottest keys.
+    group_load
+        Share of the load in each of ``FINE_GROUPS`` tail groups.
+    rows
+        Number of rows of the data.
+    load
+        Weight of all rows of the data.
+    """
+
+    histogram: Histogram
+    group_load: NDArray[np.float64]
+    rows: int
+    load: float
+
+    @classmethod
+    def of(
+        cls, histogram: Histogram, keys: NDArray[np.int64], loads: NDArray[np.float64], rows: int, load: float
+    ) -> Self:
+        """Reduce a histogram and the rows behind it to what is kept."""
+        groups = np.bincount(np.mod(keys, FINE_GROUPS), loads, FINE_GROUPS)
+        return cls(histogram.top(LISTED), groups / max(groups.sum(), np.finfo(float).tiny), rows, load)
+
+    def costs(self, groups: int) -> Costs:
+        """Load of each of a plan's tail groups."""
+        if groups > FINE_GROUPS or FINE_GROUPS % groups:
+            return Costs()
+        return Costs(group_load=self.group_load.reshape(-1, groups).sum(axis=0))
+
+    def plan(self, partitions: int, planner: Planner) -> Plan:
+        """Plan for these loads, from plain hash."""
+        first = uniform_plan(partitions)
+        return planner.plan(first, self.histogram, costs=self.costs(first.tail_groups))
+
+    def predicted(self, plan: Plan) -> NDArray[np.float64]:
+        """Share of the load in each partition under a plan."""
+        return price(self.histogram, plan.tail_groups, self.costs(plan.tail_groups)).loads(plan)
+
+    @property
+    def hottest(self) -> float:
+        """Share of the hottest key."""
+        return float(self.histogram.shares[0]) if len(self.histogram) else 0.0
+
+    def blend(self, newer: "KeyLoads", weight: float = 0.5) -> "KeyLoads":
+        """Decayed record: ``weight`` of these loads, the rest of the ``newer`` ones; counts are the newer ones."""
+        return KeyLoads(
+            self.histogram.blend(newer.histogram, weight).top(LISTED),
+            weight * self.group_load + (1 - weight) * newer.group_load,
+            newer.rows,
+            newer.load,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Stored form."""
+        histogram = self.histogram
+        payload = [
+            pack_array(histogram.fingerprints),
+            pack_array(histogram.shares),
+            histogram.error,
+            histogram.unlisted,
+            histogram.total,
+            pack_array(self.group_load),
+            self.rows,
+            self.load,
+        ]
+        return seal(_KIND, _FORMAT_VERSION, payload)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read what ``to_bytes`` wrote."""
+        keys, shares, error, unlisted, total, groups, rows, load = unseal(_KIND, _FORMAT_VERSION, data)
+        group_load = unpack_array(groups, np.float64)
+        if len(group_load) != FINE_GROUPS:
+            raise Damaged(
+                f"stored {_KIND} has {len(group_load)} groups instead of {FINE_GROUPS}; remove it to start anew"
+            )
+        histogram = Histogram(
+            unpack_array(keys, np.int64), unpack_array(shares, np.float64), error=error, unlisted=unlisted, total=total
+        )
+        return cls(histogram, group_load, rows, load)

@@ -1,0 +1,85 @@
+"""A plan as one Catalyst expression: constant-time lookup in literal arrays.
+
+The tail is an array indexed by ``fingerprint mod H``. Isolated keys are found by perfect hashing in two levels (hash
+and displace): ``fingerprint mod B`` gives a bucket, the bucket's displacement seeds a second hash, and that hash gives
+the only slot where the key can be. If the slot holds the fingerprint, the row goes to the slot's partition, else by the
+tail.
+
+Arrays reach Spark as one string literal each, split and cast; Catalyst folds that into an array constant when it plans
+the query, so a plan of any size costs one small message under Connect and nothing per row.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+
+from equipoise.errors import InvalidArgument
+from equipoise.hashing import FINGERPRINT_SEED, fingerprints
+from equipoise.plan import Plan
+
+_KEYS_PER_BUCKET = 4
+
+
+def partition_column(plan: Plan, fingerprint: Column) -> Column:
+    """Partition of each row, an INT from 0 to N - 1, from its fingerprint.
+
+    Parameters
+    ----------
+    plan
+        The plan; of fingerprints with Spark's seed.
+    fingerprint
+        BIGINT column of fingerprints: ``xxhash64`` of the key columns.
+    """
+    if plan.hash_seed != FINGERPRINT_SEED:
+        raise InvalidArgument(
+            f"plan {plan.version} routes fingerprints of seed {plan.hash_seed}, but Spark's xxhash64 has seed "
+            f"{FINGERPRINT_SEED}; plan from fingerprints made with the default seed"
+        )
+    tail = F.get(_array(plan.tail, "int"), _modulo(fingerprint, plan.tail_groups))
+    if not plan.isolated:
+        return tail
+    displacements, slots = perfect_hash(plan.isolated_keys)
+    partitions = np.full(len(slots), -1)
+    occupied = slots >= 0
+    partitions[occupied] = plan.assign(plan.isolated_keys)[slots[occupied]]
+    keys = np.zeros(len(slots), dtype=np.int64)
+    keys[occupied] = plan.isolated_keys[slots[occupied]]
+    displacement = F.get(_array(displacements, "bigint"), _modulo(fingerprint, len(displacements)))
+    slot = _modulo(F.xxhash64(displacement, fingerprint), len(slots))
+    found = (F.get(_array(keys, "bigint"), slot) == fingerprint) & (F.get(_array(partitions, "int"), slot) >= 0)
+    return F.when(found, F.get(_array(partitions, "int"), slot)).otherwise(tail)
+
+
+def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Displacement of each bucket and, for each slot, the index of its key or -1.
+
+    Key k is in slot ``xxhash64(displacement[k mod buckets], k) mod slots``. Buckets are filled from the fullest on,
+    each with the first displacement that sends all its keys to free slots; half of the slots stay free, so few are
+    tried.
+    """
+    buckets = max(1, -(-len(keys) // _KEYS_PER_BUCKET))
+    slots = np.full(2 * len(keys), -1, dtype=np.int64)
+    displacements = np.zeros(buckets, dtype=np.int64)
+    bucket_of = np.mod(keys, buckets)
+    for bucket in np.argsort(-np.bincount(bucket_of, minlength=buckets), kind="stable").tolist():
+        members = np.flatnonzero(bucket_of == bucket)
+        displacement = -1
+        while True:
+            displacement += 1
+            wanted = np.mod(fingerprints(np.full(len(members), displacement), keys[members]), len(slots))
+            if len(np.unique(wanted)) == len(members) and np.all(slots[wanted] < 0):
+                break
+        displacements[bucket] = displacement
+        slots[wanted] = members
+    return displacements, slots
+
+
+def _array(values: Sequence[int] | NDArray[np.generic], element: str) -> Column:
+    return F.split(F.lit(",".join(map(str, np.asarray(values).tolist()))), ",").cast(f"array<{element}>")
+
+
+def _modulo(value: Column, divisor: int) -> Column:
+    return F.pmod(value, F.lit(divisor).cast("bigint")).cast("int")

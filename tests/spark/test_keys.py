@@ -1,0 +1,56 @@
+import pytest
+from pyspark.sql import functions as F
+
+from equipoise import InvalidArgument, SparkUnavailable
+from equipoise.spark.keys import resolve_key
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    schema = "a string, `b.c` int, s struct<x:int,m:map<string,int>>, m map<string,int>, l string collate utf8_lcase"
+    return spark.createDataFrame([("x", 1, None, None, "y")], schema)
+
+
+def test_a_key_may_be_names_columns_or_both(df):
+    assert resolve_key(df, "a").names == ("a",)
+    assert resolve_key(df, ["a", "b.c"]).names == ("a", "b.c")
+    assert resolve_key(df, F.col("s.x")).names == ("x",)
+    assert resolve_key(df, "s.x").names == ("x",)
+    assert str(resolve_key(df, ["a", F.upper("a").alias("A")])) == "a, A"
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("nothing", r"no column `nothing` for the key; there are a, b\.c, s, m, l"),
+        ([], "at least one"),
+        ("m", "'m' holds a map"),
+        ("s", "'s' holds a map"),
+        ("l", "has collation UTF8_LCASE"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_refused_with_the_reason(df, key, message):
+    with pytest.raises(InvalidArgument, match=message):
+        resolve_key(df, key)
+
+
+def test_a_collated_key_can_be_made_usable_as_the_message_says(df):
+    key = resolve_key(df, F.collate(F.lower("l"), "UTF8_BINARY").alias("l"))
+    assert df.select(key.fingerprint).count() == 1
+
+
+def test_an_ambiguous_column_is_named_as_such(df):
+    with pytest.raises(InvalidArgument, match="ambiguous"):
+        resolve_key(df.crossJoin(df), "a")
+
+
+def test_a_streaming_frame_is_refused(spark):
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(InvalidArgument, match="streaming DataFrame"):
+        resolve_key(stream, "value")
+
+
+def test_an_old_spark_is_refused(df, monkeypatch):
+    monkeypatch.setattr(type(df.sparkSession), "version", property(lambda _: "3.5.1"))
+    with pytest.raises(SparkUnavailable, match=r"Spark 3\.5\.1 .* use Spark 4\.1"):
+        resolve_key(df, "a")

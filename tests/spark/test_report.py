@@ -1,0 +1,89 @@
+import re
+
+import pytest
+from pyspark.sql import functions as F
+
+from equipoise import InvalidArgument, fingerprint
+from equipoise.plan import PLANNERS
+from equipoise.spark import profile
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    hot = F.when(F.col("id") % 5 == 0, F.lit("hot key")).otherwise(F.concat(F.lit("k"), F.col("id") % 500))
+    return spark.range(10_000).select(hot.alias("host"), F.length(hot).alias("w"))
+
+
+@pytest.fixture(scope="module")
+def report(df):
+    return profile(df, "host", 10, slots=4)
+
+
+def test_every_strategy_is_predicted(report):
+    assert set(report.strategies) == {"hash", "hash x2", "hash x4", "hash x8", "hash x16", *PLANNERS}
+    assert all(strategy.loads.sum() == pytest.approx(1) for strategy in report.strategies.values())
+    assert len(report.strategies["hash x4"].loads) == 40
+
+
+def test_the_bound_is_what_the_hottest_key_makes_unavoidable(report):
+    assert report.hottest_share == pytest.approx(0.2)
+    assert report.bound == pytest.approx(2.0)
+    assert report.ideal_makespan == pytest.approx(0.25)
+    assert report.strategies["kip"].imbalance == pytest.approx(2.0, rel=0.02)
+    assert report.strategies["hash"].imbalance > report.strategies["kip"].imbalance
+
+
+def test_hot_keys_are_fingerprints_unless_asked(report):
+    shown = report.hot_keys(3)
+    assert shown.columns == ["fingerprint", "share", "error"]
+    assert shown.first().fingerprint == fingerprint("hot key")
+    assert "hot key" not in str(report)
+    literal = report.hot_keys(3, literal=True)
+    assert literal.first().host == "hot key"
+    assert literal.count() == 3
+
+
+def test_loads_are_a_table(report):
+    table = report.loads().groupBy("strategy").agg(F.count("*").alias("n"), F.sum("share").alias("s")).toPandas()
+    by_name = table.set_index("strategy")
+    assert by_name.loc["kip", "n"] == 10
+    assert by_name["s"].tolist() == pytest.approx([1.0] * len(table))
+
+
+def test_it_prints_the_hot_keys_the_strategies_and_the_bound(report):
+    text = str(report)
+    assert "Key host: 10,000 rows, 10 partitions on 4 slots; from all rows." in text
+    assert re.search(r"kip +│ +10 │ +2\.0\d │", text)
+    assert "below 2.00 of the mean" in text
+
+
+def test_it_plots_hash_beside_a_strategy(report, tmp_path):
+    report.plot().savefig(tmp_path / "bars.png")
+    labels = {text.get_text().split(" ")[0] for text in report.plot("scan").axes[0].get_legend().get_texts()}
+    assert labels == {"hash:", "scan:", "mean"}
+    with pytest.raises(InvalidArgument, match="no strategy 'best'"):
+        report.plot("best")
+
+
+def test_slots_and_partitions_have_the_sessions_values_unless_given(df):
+    report = profile(df, "host")
+    assert (report.partitions, report.slots) == (4, 2)
+
+
+def test_a_weight_changes_what_is_hot(df):
+    by_weight = profile(df, "host", 4, weight="w", slots=2)
+    assert by_weight.hottest_share > 0.25
+
+
+def test_an_empty_frame_is_profiled_without_complaint(df):
+    report = profile(df.where("false"), "host", 4, slots=2)
+    assert report.hottest_share == 0
+    assert report.bound == 1
+    assert report.hot_keys().count() == 0
+    assert "0 rows" in str(report)
+
+
+@pytest.mark.parametrize("options", [{"numPartitions": 0}, {"slots": 0}, {"sample": 0}])
+def test_bad_options_are_refused(df, options):
+    with pytest.raises(InvalidArgument):
+        profile(df, "host", **options)
