@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from equipoise import KIP, Costs, Histogram, InvalidArgument, Plan, diff, uniform_plan
 from equipoise.hashing import seeded_hashes
-from equipoise.metrics import lower_bound
+from equipoise.metrics import lower_bound, makespan
 from equipoise.plan.cost import price
 
 
@@ -184,8 +184,23 @@ def test_packed_anew_the_loads_are_even_and_the_longest_task_comes_first():
     assert loads[1] < 1.02 * (1 - shares[0]) / 15
 
 
+def test_packed_for_slots_they_finish_together():
+    keys, shares = seeded_hashes(np.arange(1000), 5), zipf(1000, 1.0)
+    first = uniform_plan(16)
+    histogram, costs = Histogram(keys[:100], shares[:100]), measured(keys, shares, first.tail_groups)
+    times = {}
+    for slots in (8, None):
+        plan = KIP(repack=True, slots=slots).plan(first, histogram, costs=costs)
+        assert plan.partitions == 16
+        times[slots] = makespan(np.bincount(plan.assign(keys), shares, 16), 8)
+    assert times[8] <= 1.02 * max(1 / 8, shares[0])
+    assert times[None] > 1.1 * times[8]  # the hottest key takes a slot, and 15 tasks do not go evenly into 7
+
+
 def test_bad_parameters_are_refused():
     with pytest.raises(InvalidArgument, match="lambda"):
         KIP(histogram_scale=-0.1)
     with pytest.raises(InvalidArgument, match="epsilon"):
         KIP(slack=-1)
+    with pytest.raises(InvalidArgument, match="slots"):
+        KIP(slots=0)

@@ -19,11 +19,11 @@ def run(context: Context) -> Result:
         cases = [(exponent, partitions) for exponent in exponents for partitions in sizes]
         for exponent, partitions in context.track(cases, "batch groups"):
             keys = sample(zipf_shares(_KEYS, exponent), _ROWS, np.random.default_rng(context.seed))
-            with as_parquet(spark, {"key": [f"key-{key}" for key in keys.tolist()]}, SLOTS) as df:
+            with as_parquet(spark, {"key": keys}, SLOTS) as df:
                 if not outcomes:
                     warm_up(df)
                 case = Case(f"zipf {exponent}, {partitions} partitions", df, partitions)
-                outcomes[case.name] = compare(case, 4.0 if context.quick else 8.0, context)
+                outcomes[case.name] = compare(case, 4.0 if context.quick else 10.0, context)
     return Result(_metrics(outcomes), {name: outcome.sample() for name, outcome in outcomes.items()})
 
 

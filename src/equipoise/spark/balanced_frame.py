@@ -39,7 +39,7 @@ class BalancedFrame:
     plan
         Where the keys go.
     slots
-        Tasks that run at a time.
+        Tasks that run at a time; needed only where loads are known.
     loads
         What the plan was made from; ``None`` if the plan was given or nothing could be measured.
     """
@@ -50,7 +50,7 @@ class BalancedFrame:
         key: Key,
         plan: Plan,
         *,
-        slots: int,
+        slots: int = 1,
         loads: KeyLoads | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -272,14 +272,14 @@ def balance(
     """
     resolved = resolve_key(df, key)
     weight_of = resolve_weight(df, weight)
-    concurrent = slot_count(df.sparkSession, slots)
     if plan is not None:
         if numPartitions not in {None, plan.partitions}:
             raise Mismatch(f"the plan has {plan.partitions} partitions but numPartitions is {numPartitions}; drop one")
         if history is not None:
             raise InvalidArgument("a plan was given, so a history would neither be read nor needed; drop one")
-        return BalancedFrame(df, resolved, plan, slots=concurrent)
+        return BalancedFrame(df, resolved, plan)
     count = partition_count(df.sparkSession, numPartitions)
+    concurrent = slot_count(df.sparkSession, slots)
     chosen = batch_planner(planner, concurrent)
     record = History(history, resolved.names, weight_of.text) if history is not None else None
     loads = record.load() if record else None
@@ -293,7 +293,7 @@ def balance(
         warnings.warn(
             f"the load of {resolved} could not be measured, so keys go by hash: {error}", RuntimeWarning, stacklevel=2
         )
-        return BalancedFrame(df, resolved, uniform_plan(count), slots=concurrent)
+        return BalancedFrame(df, resolved, uniform_plan(count))
     recorder = Recorder(record, resolved, weight_of, loads.load, seed=seed) if record and loads.load > 0 else None
     return BalancedFrame(df, resolved, made, slots=concurrent, loads=loads, recorder=recorder)
 

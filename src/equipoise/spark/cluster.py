@@ -8,7 +8,7 @@ from equipoise.errors import InvalidArgument
 
 def task_slots(spark: SparkSession) -> int:
     """Tasks that run at a time, as Spark's default parallelism states it."""
-    numbered = spark.range(0, 1 << 20).select(F.spark_partition_id().alias("partition"))
+    numbered = spark.range(0, 1 << 14).select(F.spark_partition_id().alias("partition"))
     counted = numbered.agg((F.max("partition") + 1).alias("slots")).first()
     assert counted is not None  # noqa: S101 - an aggregate without groups has one row; this tells the type checker
     return int(counted["slots"])

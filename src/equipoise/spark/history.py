@@ -103,22 +103,23 @@ class Recorder:
     def __init__(self, history: History, key: Key, weight: Weight, expected_load: float, *, seed: int) -> None:
         self._history = history
         self._key = key
-        self._weight = weight.column
+        self._weight = weight
         self._threshold = expected_load / OBSERVED_ROWS
         self._seed = seed
         self._observation = Observation(f"equipoise-{uuid.uuid4().hex}")
         self._done = threading.Event()
 
     def watch(self, df: DataFrame) -> DataFrame:
-        """The same rows, observed on their way."""
-        chosen = F.col(_CHANCE) * F.lit(self._threshold) < self._weight
-        observed = df.withColumn(_CHANCE, F.rand(self._seed)).observe(
-            self._observation,
-            F.count(F.lit(1)).alias("rows"),
-            F.sum(self._weight).alias("load"),
-            F.collect_list(F.when(chosen, self._key.fingerprint)).alias("fingerprints"),
-            F.collect_list(F.when(chosen, self._weight)).alias("weights"),
-        )
+        """The same rows, observed on their way.
+
+        Spark evaluates observed aggregates row by row, so there are as few as possible: the sampled fingerprints and,
+        where rows differ in weight, their weights. Totals are estimated from the sample.
+        """
+        chosen = F.col(_CHANCE) * F.lit(self._threshold) < self._weight.column
+        lists = [F.collect_list(F.when(chosen, self._key.fingerprint)).alias("fingerprints")]
+        if self._weight.text:
+            lists.append(F.collect_list(F.when(chosen, self._weight.column)).alias("weights"))
+        observed = df.withColumn(_CHANCE, F.rand(self._seed)).observe(self._observation, *lists)
         threading.Thread(target=self._save, name="equipoise-history", daemon=True).start()
         return observed.drop(_CHANCE)
 
@@ -140,15 +141,11 @@ class Recorder:
             self._done.set()
 
     def _loads(self, metrics: dict[str, Any]) -> KeyLoads:
-        weights = _numbers(metrics["weights"], np.float64)
-        sample = Sample(
-            _numbers(metrics["fingerprints"], np.int64),
-            np.maximum(weights, self._threshold),
-            np.empty(0, dtype=np.int32),
-            int(metrics["rows"]),
-            float(metrics["load"] or 0.0),
-        )
-        return sample.key_loads()
+        fingerprints = _numbers(metrics["fingerprints"], np.int64)
+        weights = _numbers(metrics.get("weights", np.ones(len(fingerprints))), np.float64)
+        loads = np.maximum(weights, self._threshold)
+        rows = round(float((loads / weights).sum()))  # a sampled row stands for as many as it was unlikely to be taken
+        return Sample(fingerprints, loads, np.empty(0, dtype=np.int32), rows, float(loads.sum())).key_loads()
 
 
 def _numbers(values: Iterable[Any], dtype: type[np.generic]) -> Any:
