@@ -1,6 +1,8 @@
 """The result of every treated query equals the untreated one, with one exchange."""
 
 import re
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -272,9 +274,36 @@ def test_bad_options_are_refused(rows, options, error, message):
         balance(keyed(rows, "string"), "key", **options)
 
 
-def test_keys_of_different_width_cannot_be_cogrouped(rows):
-    with pytest.raises(Mismatch, match="same number of columns"):
+def test_keys_of_different_types_cannot_be_cogrouped(rows):
+    with pytest.raises(Mismatch, match=r"here is of type \(int, bigint\), there \(int\)"):
         balance(rows, ["k", "v"], 3).cogroup(rows, "k")
+    with pytest.raises(Mismatch, match=r"\(int\), there \(bigint\); cast one"):
+        balance(rows, "k", 3).cogroup(rows.select(F.col("k").cast("bigint").alias("k")))
+
+
+@pytest.mark.parametrize("wrap", ["_without_partition(two)", "_without_partition_column(two, lambda f, c: f)"])
+def test_executors_need_no_equipoise(wrap, tmp_path):
+    from pyspark import cloudpickle
+
+    from equipoise.spark.balanced_frame import _without_partition, _without_partition_column
+
+    def two(key, data):
+        return (key, data)
+
+    names = {
+        "two": two,
+        "_without_partition": _without_partition,
+        "_without_partition_column": _without_partition_column,
+    }
+    function = eval(wrap, names)  # noqa: S307 - one of two expressions above
+    path = tmp_path / "function"
+    path.write_bytes(cloudpickle.dumps(function))
+    code = (
+        "import sys, pathlib; sys.modules['equipoise'] = None; from pyspark import cloudpickle; "
+        f"print(cloudpickle.loads(pathlib.Path({str(path)!r}).read_bytes())((7, 8), 'x'))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() in {"((8,), 'x')", "((7, 8), 'x')"}, result.stderr[-2000:]
 
 
 def test_explain_shows_the_plan_the_hot_keys_and_the_advice(rows, capsys):

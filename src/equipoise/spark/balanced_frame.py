@@ -94,11 +94,13 @@ class BalancedFrame:
             Its key; default: columns of the same names.
         """
         if isinstance(other, BalancedFrame):
-            return BalancedCogroups(self, other.source, other.key)
-        resolved = resolve_key(other, list(self.key.names) if key is None else key)
-        if len(resolved.columns) != len(self.key.columns):
-            raise Mismatch(f"the key here is ({self.key}), there ({resolved}); give both the same number of columns")
-        return BalancedCogroups(self, other, resolved)
+            source, resolved = other.source, other.key
+        else:
+            source, resolved = other, resolve_key(other, list(self.key.names) if key is None else key)
+        if resolved.types != self.key.types:  # values of different types hash differently and would not meet
+            here, there = ", ".join(self.key.types), ", ".join(resolved.types)
+            raise Mismatch(f"the key here is of type ({here}), there ({there}); cast one to the other's type")
+        return BalancedCogroups(self, source, resolved)
 
     def wait_for_history(self, timeout: float | None = 30.0) -> bool:
         """Wait until the first action on the result is recorded in the history; False if it was not in time.

@@ -24,6 +24,7 @@ class Key:
 
     columns: tuple[Column, ...]
     names: tuple[str, ...]
+    types: tuple[str, ...]
 
     @property
     def fingerprint(self) -> Column:
@@ -55,7 +56,8 @@ def resolve_key(df: DataFrame, key: KeyLike) -> Key:
                     "differently can be equal; use what they have in common, such as "
                     "F.collate(F.lower(column), 'UTF8_BINARY')"
                 )
-    return Key(columns, tuple(field.name for field in schema.fields))
+    names = tuple(field.name for field in schema.fields)
+    return Key(columns, names, tuple(field.dataType.simpleString() for field in schema.fields))
 
 
 def as_column(df: DataFrame, given: str | Column) -> Column:
