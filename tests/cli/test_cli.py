@@ -52,6 +52,19 @@ def test_without_json_a_table_is_printed():
     assert "42" in answer.stdout
 
 
+def test_all_leaves_out_what_needs_data(monkeypatch):
+    ran = []
+
+    def run(name, context):
+        ran.append(name)
+        return bench.Report(name, {"answer": 1.0}, {}, bench.harness.environment(context.seed))
+
+    monkeypatch.setattr(bench, "run", run)
+    answer = RUNNER.invoke(app, ["bench", "all", "--json", "-"])
+    assert ran == [name for name in bench.BENCHMARKS if name not in bench.NEED_DATA]
+    assert [report["benchmark"] for report in json.loads(answer.stdout)] == ran
+
+
 def test_an_unknown_benchmark_names_those_there_are():
     answer = RUNNER.invoke(app, ["bench", "nothing"])
     assert isinstance(answer.exception, InvalidArgument)

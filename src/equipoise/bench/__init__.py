@@ -10,7 +10,7 @@ from equipoise.bench.harness import Context, Report, Result, environment
 from equipoise.errors import InvalidArgument
 from equipoise.requirements import require_pyspark
 
-__all__ = ["BENCHMARKS", "Context", "Report", "Result", "benchmark", "run", "summary"]
+__all__ = ["BENCHMARKS", "NEED_DATA", "Context", "Report", "Result", "benchmark", "run", "summary"]
 
 BENCHMARKS = {
     "assign": "equipoise.bench.assign",
@@ -22,6 +22,10 @@ BENCHMARKS = {
     "batch-real": "equipoise.bench.batch_real",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
+
+
+NEED_DATA = {"batch-real"}
+"""Benchmarks of real data, which run only with ``--data``."""
 
 
 def benchmark(name: str) -> ModuleType:

@@ -67,12 +67,20 @@ def bench_command(
     if json not in {None, "-"} and not Path(str(json)).parent.is_dir():
         raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
     context = bench.Context(quick=quick, seed=seed, data=data)
-    reports = [bench.run(each, context) for each in (bench.BENCHMARKS if name == "all" else [name])]
+    reports = [bench.run(each, context) for each in (_runnable(context) if name == "all" else [name])]
     if json is None:
         for report in reports:
             _print_report(report)
     else:
         _write_json(reports if name == "all" else reports[0], json)
+
+
+def _runnable(context: bench.Context) -> list[str]:
+    """All benchmarks but those that need data which were not given."""
+    left_out = [name for name in bench.BENCHMARKS if name in bench.NEED_DATA and context.data is None]
+    if left_out:
+        context.console.print(f"left out, since they need --data: {', '.join(left_out)}")
+    return [name for name in bench.BENCHMARKS if name not in left_out]
 
 
 def _list_benchmarks(json: str | None) -> None:

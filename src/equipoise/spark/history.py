@@ -30,7 +30,7 @@ OBSERVED_ROWS = 50_000
 _log = logging.getLogger(__name__)
 
 _KIND, _FORMAT_VERSION = "batch-history", 1
-_CHANCE = "__equipoise_chance"
+_FINGERPRINT, _WEIGHT = "__equipoise_fingerprint", "__equipoise_weight"
 _POLL_SECONDS = 0.2
 
 
@@ -112,16 +112,19 @@ class Recorder:
     def watch(self, df: DataFrame) -> DataFrame:
         """The same rows, observed on their way.
 
-        Spark evaluates observed aggregates row by row, so there are as few as possible: the sampled fingerprints and,
-        where rows differ in weight, their weights. Totals are estimated from the sample.
+        Spark interprets observed aggregates row by row, so there are as few and as plain as possible: lists of columns
+        that are computed in the generated code before, NULL but in the sampled rows. Totals are estimated from the
+        sample.
         """
-        chosen = F.col(_CHANCE) * F.lit(self._threshold) < self._weight.column
-        lists = [F.collect_list(F.when(chosen, self._key.fingerprint)).alias("fingerprints")]
+        chosen = F.rand(self._seed) * F.lit(self._threshold) < self._weight.column
+        sampled = df.withColumn(_FINGERPRINT, F.when(chosen, self._key.fingerprint))
+        lists = [F.collect_list(_FINGERPRINT).alias("fingerprints")]
         if self._weight.text:
-            lists.append(F.collect_list(F.when(chosen, self._weight.column)).alias("weights"))
-        observed = df.withColumn(_CHANCE, F.rand(self._seed)).observe(self._observation, *lists)
+            sampled = sampled.withColumn(_WEIGHT, F.when(F.col(_FINGERPRINT).isNotNull(), self._weight.column))
+            lists.append(F.collect_list(_WEIGHT).alias("weights"))
+        observed = sampled.observe(self._observation, *lists)
         threading.Thread(target=self._save, name="equipoise-history", daemon=True).start()
-        return observed.drop(_CHANCE)
+        return observed.drop(_FINGERPRINT, _WEIGHT)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is recorded; False if it was not within ``timeout`` seconds."""
