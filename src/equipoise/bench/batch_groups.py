@@ -23,7 +23,7 @@ def run(context: Context) -> Result:
                 if not outcomes:
                     warm_up(df)
                 case = Case(f"zipf {exponent}, {partitions} partitions", df, partitions)
-                outcomes[case.name] = compare(case, 4.0 if context.quick else 10.0, context)
+                outcomes[case.name] = compare(case, 2.0 if context.quick else 10.0, context)
     return Result(_metrics(outcomes), {name: outcome.sample() for name, outcome in outcomes.items()})
 
 
