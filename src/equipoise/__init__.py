@@ -5,16 +5,22 @@ that make the next plan from the last one.
 """
 
 from equipoise.errors import (
+    AlreadyThere,
     CheckFailed,
+    CheckpointInUse,
     Damaged,
     EquipoiseError,
+    Fenced,
     FormatError,
     InvalidArgument,
+    LogBroken,
     Mismatch,
     MissingPackage,
     PlanningFailed,
     SparkUnavailable,
+    StorageFailed,
     UnknownFormat,
+    UserFunctionFailed,
 )
 from equipoise.hashing import fingerprint, fingerprints
 from equipoise.plan import KIP, Costs, Plan, Planner, diff, make_planner, uniform_plan
@@ -24,20 +30,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KIP",
+    "AlreadyThere",
     "CheckFailed",
+    "CheckpointInUse",
     "Costs",
     "Damaged",
     "EquipoiseError",
+    "Fenced",
     "FormatError",
     "Histogram",
     "InvalidArgument",
+    "LogBroken",
     "Mismatch",
     "MissingPackage",
     "Plan",
     "Planner",
     "PlanningFailed",
     "SparkUnavailable",
+    "StorageFailed",
     "UnknownFormat",
+    "UserFunctionFailed",
     "__version__",
     "diff",
     "fingerprint",

@@ -10,6 +10,12 @@
     │   └── UnknownFormat                 UNKNOWN_FORMAT      written by a version this one cannot read
     ├── PlanningFailed    (RuntimeError)  PLANNING_FAILED     a planner found no plan
     ├── MissingPackage    (ImportError)   MISSING_PACKAGE     an optional package is not installed
+    ├── StorageFailed     (OSError)       STORAGE_FAILED      a file could not be read or written
+    │   └── AlreadyThere  (FileExistsError) ALREADY_THERE     a file that must be new exists
+    ├── LogBroken         (RuntimeError)  LOG_BROKEN          a commit log with a gap, or two halves that do not fit
+    ├── Fenced            (RuntimeError)  FENCED              another query has taken over this checkpoint
+    ├── CheckpointInUse   (RuntimeError)  CHECKPOINT_IN_USE   a query is running on this checkpoint
+    ├── UserFunctionFailed (RuntimeError) USER_FUNCTION       the user's own code raised
     ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing or too old
     └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
 
@@ -66,6 +72,42 @@ class MissingPackage(EquipoiseError, ImportError):
     """An optional package is not installed."""
 
     code = "MISSING_PACKAGE"
+
+
+class StorageFailed(EquipoiseError, OSError):
+    """A file could not be read or written."""
+
+    code = "STORAGE_FAILED"
+
+
+class AlreadyThere(StorageFailed, FileExistsError):
+    """A file that must be new exists."""
+
+    code = "ALREADY_THERE"
+
+
+class LogBroken(EquipoiseError, RuntimeError):
+    """A commit log has a gap, or does not fit what belongs to it."""
+
+    code = "LOG_BROKEN"
+
+
+class Fenced(EquipoiseError, RuntimeError):
+    """Another query has taken over this checkpoint; this one must stop."""
+
+    code = "FENCED"
+
+
+class CheckpointInUse(EquipoiseError, RuntimeError):
+    """A query is running on this checkpoint."""
+
+    code = "CHECKPOINT_IN_USE"
+
+
+class UserFunctionFailed(EquipoiseError, RuntimeError):
+    """The user's own code raised."""
+
+    code = "USER_FUNCTION"
 
 
 class SparkUnavailable(EquipoiseError, RuntimeError):

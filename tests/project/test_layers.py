@@ -12,10 +12,21 @@ import equipoise
 ROOT = Path(equipoise.__file__).parent
 
 LAYERS = [
-    {"errors", "arguments", "hashing", "fingerprint_table", "framing", "metrics", "requirements"},
+    {
+        "errors",
+        "arguments",
+        "hashing",
+        "fingerprint_table",
+        "framing",
+        "metrics",
+        "requirements",
+        "failpoints",
+        "storage",
+    },
     {"sketch"},
     {"plan"},
-    {"simulate"},
+    {"adapt"},
+    {"simulate", "state"},
     {"checks", "pictures"},
     {"spark"},
     {"bench"},

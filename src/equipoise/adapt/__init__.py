@@ -1,0 +1,9 @@
+"""Adaptation between micro-batches: what was measured, when to replan, how many partitions to use."""
+
+from equipoise.adapt.batch_loads import BatchLoads, Work
+from equipoise.adapt.controller import Controller, Decision
+from equipoise.adapt.elasticity import Elastic, busy_fraction
+from equipoise.adapt.measured import MeasuredLoads
+from equipoise.adapt.policy import Policy
+
+__all__ = ["BatchLoads", "Controller", "Decision", "Elastic", "MeasuredLoads", "Policy", "Work", "busy_fraction"]

@@ -1,0 +1,94 @@
+"""What the tasks of one micro-batch measured."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from equipoise.arguments import whole
+from equipoise.errors import InvalidArgument, Mismatch
+
+_LARGEST = 1e30  # of all figures: they are recorded in single precision
+
+
+class Work(NamedTuple):
+    """What one group or one key took in one batch.
+
+    Parameters
+    ----------
+    rows
+        Rows, and timers, that were handled.
+    seconds
+        Time that they took.
+    state
+        Bytes of state after the batch; ``None``: not measured.
+    """
+
+    rows: float
+    seconds: float
+    state: float | None = None
+
+
+@dataclass(frozen=True)
+class BatchLoads:
+    """What the tasks of one batch measured.
+
+    Parameters
+    ----------
+    tail_groups
+        H, number of tail groups.
+    groups
+        The tail groups that had anything to do, each with all its keys but the isolated ones.
+    isolated
+        Every key that the plan of the batch isolates, also those that had nothing to do.
+    listed
+        The hottest keys that are not isolated; their work is part of their group's.
+    """
+
+    tail_groups: int
+    groups: Mapping[int, Work]
+    isolated: Mapping[int, Work] = field(default_factory=dict)
+    listed: Mapping[int, Work] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        whole("tail_groups", self.tail_groups, 1)
+        outside = [group for group in self.groups if not 0 <= group < self.tail_groups]
+        if outside:
+            raise InvalidArgument(f"tail group {outside[0]} is not one of 0..{self.tail_groups - 1}")
+        both = self.isolated.keys() & self.listed.keys()
+        if both:
+            raise InvalidArgument(f"key {min(both)} is both isolated and listed as part of its group; count it once")
+        for what, works in (("tail group", self.groups), ("key", self.isolated), ("key", self.listed)):
+            for number, work in works.items():
+                figures = (work.rows, work.seconds, work.state or 0.0)
+                if not all(0 <= figure <= _LARGEST for figure in figures):
+                    raise InvalidArgument(f"{what} {number} measured {work}; figures are in 0..{_LARGEST:.0g}")
+
+    @classmethod
+    def merge(cls, parts: Iterable["BatchLoads"]) -> Self:
+        """What several tasks measured, as one; a group or key that more than one of them names is added up."""
+        merged: tuple[dict[int, Work], ...] = ({}, {}, {})
+        sizes = set()
+        for part in parts:
+            sizes.add(part.tail_groups)
+            for works, more in zip(merged, (part.groups, part.isolated, part.listed), strict=True):
+                for number, work in more.items():
+                    works[number] = _sum(works[number], work) if number in works else work
+        if len(sizes) != 1:
+            found = f"different numbers of tail groups, {sorted(sizes)}" if sizes else "no task at all"
+            raise Mismatch(f"there is nothing to merge in {found}; give the tasks of one batch")
+        return cls(sizes.pop(), *merged)
+
+    @property
+    def rows(self) -> float:
+        """Rows of the batch."""
+        return float(sum(work.rows for works in (self.groups, self.isolated) for work in works.values()))
+
+    @property
+    def seconds(self) -> float:
+        """Time of all tasks together."""
+        return float(sum(work.seconds for works in (self.groups, self.isolated) for work in works.values()))
+
+
+def _sum(one: Work, other: Work) -> Work:
+    states = [work.state for work in (one, other) if work.state is not None]
+    return Work(one.rows + other.rows, one.seconds + other.seconds, sum(states) if states else None)

@@ -1,0 +1,313 @@
+"""The decision after each micro-batch: keep the plan, replan, or change the number of partitions."""
+
+from math import log, sqrt
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from equipoise.adapt.measured import MeasuredLoads
+from equipoise.adapt.policy import Policy
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.metrics import load_imbalance, lower_bound
+from equipoise.plan import Plan, Planner, diff, make_planner
+from equipoise.plan.cost import Priced, price
+
+Action = Literal["keep", "replan", "rescale"]
+"""What was decided; ``"replan"`` and ``"rescale"`` are proposals unless the decision was applied."""
+
+_FALSE_ALARM = 1e-5  # chance, for each decision, to take an even load for skew
+_ROUNDING = 1e-6  # part of a budget by which sums taken in another order may exceed it
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do after a batch, and why.
+
+    Parameters
+    ----------
+    action
+        What was decided.
+    applied
+        Whether ``plan`` is a new one; proposals of the mode ``"advise"`` are not applied.
+    plan
+        The plan of the next batch.
+    proposed
+        The plan that was made, whether or not it is taken; ``None`` if none was.
+    reason
+        One sentence, with numbers.
+    numbers
+        What the decision rests on: ``imbalance_before`` and ``bound``, ``noise`` (what chance may add to the
+        imbalance); with a proposal also ``imbalance_after``, ``gain_seconds`` (over the horizon), ``move_bytes``,
+        ``copy_bytes`` (of keys that are isolated or folded back where they are), ``move_seconds`` (of the partition
+        that moves and copies most), ``keys_moved``, ``groups_moved``.
+    """
+
+    action: Action
+    applied: bool
+    plan: Plan
+    proposed: Plan | None
+    reason: str
+    numbers: dict[str, float]
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values to be recorded; plans by their version."""
+        return {
+            "action": self.action,
+            "applied": self.applied,
+            "plan": self.plan.version,
+            "proposed": None if self.proposed is None else self.proposed.version,
+            "reason": self.reason,
+            "numbers": self.numbers,
+        }
+
+
+class Controller:
+    """Decides after each batch whether to replan.
+
+    Guarantees
+    ----------
+    - Pure and deterministic: equal arguments give equal decisions.
+    - Never fails for what a planner does: if it raises or breaks its promises, the plan is kept and the reason says so.
+    - A replan is applied only if the imbalance exceeds its bound by the policy's ``trigger`` and by more than chance
+      explains, the new plan saves at least ``minimum_gain``, the time saved over the horizon exceeds the time of
+      moving, the state that moves is within the budget, and ``minimum_interval`` batches have passed.
+    - So an even load moves nothing, however noisy its measurement.
+    - A change of N that is asked for is made at once; of the limits only the budget holds, and not for what must leave
+      partitions that vanish.
+
+    Parameters
+    ----------
+    policy
+        When to replan.
+
+    Examples
+    --------
+    >>> from equipoise.adapt import BatchLoads, Work
+    >>> from equipoise.plan import Plan
+    >>> controller, plan = Controller(Policy()), Plan(2, [0, 1, 0, 1])
+    >>> loads = controller.loads(plan).add(BatchLoads(4, {0: Work(5000, 5), 1: Work(500, 0.5), 2: Work(4500, 4.5)}))
+    >>> decision = controller.decide(plan, loads, batch=0, batch_seconds=10)
+    >>> print(decision.action, decision.plan.tail.tolist())
+    replan [0, 1, 1, 1]
+    >>> print(decision.reason)
+    imbalance 1.900 -> 1.000, bound 1.000; saves 45 s in 10 batches, moving 0 bytes takes 0 s
+    """
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = Policy() if policy is None else policy
+        self._planner = (
+            self.policy.planner if isinstance(self.policy.planner, Planner) else make_planner(self.policy.planner)
+        )
+
+    def loads(self, plan: Plan, stored: bytes | None = None) -> MeasuredLoads:
+        """Record to go on with: the stored one, or an empty one if there is none or it was kept by another rule."""
+        empty = MeasuredLoads(
+            plan.tail_groups, load=self.policy.load, decay=self.policy.decay, hash_seed=plan.hash_seed
+        )
+        if stored is None:
+            return empty
+        found = MeasuredLoads.from_bytes(stored)
+        _check(plan, found)
+        return found if (found.load, found.decay) == (empty.load, empty.decay) else empty
+
+    def decide(
+        self,
+        plan: Plan,
+        loads: MeasuredLoads,
+        *,
+        batch: int,
+        batch_seconds: float,
+        last_replan: int | None = None,
+        pinned: bool = False,
+        partitions: int | None = None,
+        move_rate: float | None = None,
+    ) -> Decision:
+        """Decide on the plan of the next batch.
+
+        Parameters
+        ----------
+        plan
+            The plan in force.
+        loads
+            What was measured up to and including this batch.
+        batch
+            Number of the batch that has ended.
+        batch_seconds
+            Time that it took.
+        last_replan
+            Number of the batch after which the plan last changed; ``None``: it never did.
+        pinned
+            Whether the plan must be kept.
+        partitions
+            Number of partitions that is wanted; ``None``: as many as there are.
+        move_rate
+            Measured bytes of state that a partition takes over in a second; ``None``: as the policy says.
+        """
+        _check(plan, loads)
+        at_least("batch_seconds", batch_seconds, 0)
+        rate = self.policy.move_rate if move_rate is None else at_least("move_rate", move_rate, 0)
+        if rate == 0:
+            raise InvalidArgument("move_rate is in bytes per second and must exceed 0")
+        case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon)
+        count = plan.partitions if partitions is None else whole("partitions", partitions, 1)
+        waiting = self._reason_to_wait(case, whole("batch", batch, 0), last_replan, pinned, count)
+        if waiting is not None:
+            return case.kept(waiting)
+        try:
+            proposed = self._planner.plan(
+                plan, case.histogram, partitions=count, costs=case.costs, budget=self.policy.budget(rate)
+            )
+            case.weigh(proposed, count)
+        except Exception as error:  # noqa: BLE001 - planners are plug-ins: whatever one raises, the stream goes on
+            return case.kept(f"planner {self._planner.name!r} failed ({type(error).__name__}: {error})")
+        if count == plan.partitions:
+            objection = self._objection(case, proposed, batch, last_replan)
+            if objection is not None:
+                return case.kept(objection, None if proposed is plan else proposed)
+        action: Action = "replan" if count == plan.partitions else "rescale"
+        return case.taken(action, proposed, applied=self.policy.mode == "auto")
+
+    def _reason_to_wait(
+        self, case: "_Case", batch: int, last_replan: int | None, pinned: bool, count: int
+    ) -> str | None:
+        """Why not even to ask the planner."""
+        policy, before = self.policy, case.numbers["imbalance_before"]
+        since = policy.minimum_interval if last_replan is None else batch - last_replan
+        reason = None
+        if pinned:
+            reason = f"plan {case.plan.version} is pinned; {case.state}"
+        elif policy.mode == "observe":
+            reason = f"observing only; {case.state}"
+        elif count != case.plan.partitions:
+            reason = None  # the number of partitions was decided elsewhere
+        elif case.loads.total == 0:
+            reason = "no load was measured yet"
+        elif before <= case.bound * (1 + policy.trigger):
+            reason = f"imbalance {before:.3f} is within {policy.trigger:.0%} of the bound {case.bound:.3f}"
+        elif before <= case.bound + case.noise:
+            reason = f"{case.state}, may be chance: {case.loads.effective_rows:.0f} rows explain {case.noise:.3f}"
+        elif since < policy.minimum_interval:
+            reason = f"{case.state}, but {since} of {policy.minimum_interval} batches have passed since the last replan"
+        return reason
+
+    def _objection(self, case: "_Case", proposed: Plan, batch: int, last_replan: int | None) -> str | None:
+        """Why not to take the plan that was made."""
+        policy, numbers = self.policy, case.numbers
+        before, after = numbers["imbalance_before"], numbers["imbalance_after"]
+        gain, price_of_it = numbers["gain_seconds"], numbers["move_seconds"]
+        saved, wanted = 1 - after / before, policy.minimum_gain
+        recent = last_replan is not None and batch - last_replan < policy.horizon
+        budget = policy.budget(case.rate)
+        change = f"imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}"
+        reason = None
+        if proposed.same_routing(case.plan):
+            reason = f"{case.state}, but planner {self._planner.name!r} has no better plan"
+        elif saved < wanted:
+            reason = f"{change}, less than the {wanted:.1%} that a replan must save"
+        elif recent and saved < wanted + policy.hysteresis:
+            wanted += policy.hysteresis
+            reason = (
+                f"hysteresis: {change}, less than the {wanted:.1%} that a replan must save "
+                f"within {policy.horizon} batches of the last"
+            )
+        elif gain <= price_of_it:
+            reason = f"{change}, {gain:.4g} s in {policy.horizon} batches, but moving takes {price_of_it:.4g} s"
+        elif budget is not None and numbers["move_bytes"] > budget * (1 + _ROUNDING):
+            reason = f"{change} but moves {numbers['move_bytes']:.4g} bytes, above the budget of {budget:.4g}"
+        return reason
+
+
+class _Case:
+    """One decision in the making: prices, and the numbers found so far."""
+
+    def __init__(self, plan: Plan, loads: MeasuredLoads, batch_seconds: float, rate: float, horizon: int) -> None:
+        self.plan, self.loads, self.rate, self.horizon = plan, loads, rate, horizon
+        self.histogram, self.costs = loads.histogram(), loads.costs()
+        self.priced = price(self.histogram, plan.tail_groups, self.costs)
+        self.bound = lower_bound(plan.partitions, self.priced.largest_share)
+        before = load_imbalance(self.priced.loads(plan))
+        # the longest task is what a plan can shorten; where no time was measured, all of the batch counts as that
+        longest = before / plan.partitions * loads.batch_work
+        self.longest_task = min(batch_seconds, longest) if longest > 0 else batch_seconds
+        self.noise = _noise(self.bound, loads.effective_rows, plan.partitions)
+        self.numbers = {"imbalance_before": before, "bound": self.bound, "noise": self.noise}
+
+    @property
+    def state(self) -> str:
+        """How balanced the plan in force is, in words."""
+        return f"imbalance {self.numbers['imbalance_before']:.3f}, bound {self.bound:.3f}"
+
+    def weigh(self, proposed: Plan, count: int) -> None:
+        """Predict what a plan would save and what it would cost."""
+        if proposed.partitions != count:
+            raise Mismatch(f"it made a plan of {proposed.partitions} partitions where {count} were asked for")
+        moves = diff(self.plan, proposed, self.histogram, self.costs)
+        loads, before = self.priced.loads(proposed), self.numbers["imbalance_before"]
+        after = load_imbalance(loads)
+        shorter = 1 - after / count / (before / self.plan.partitions)
+        newly = np.setxor1d(self.plan.isolated_keys, proposed.isolated_keys)
+        copied = newly[self.plan.assign(newly) == proposed.assign(newly)]
+        copied_state = self.priced.of_keys(copied)[1]
+        work = _incoming(self.priced, self.plan, proposed) + np.bincount(proposed.assign(copied), copied_state, count)
+        self.numbers |= {
+            "imbalance_after": after,
+            "gain_seconds": self.horizon * self.longest_task * shorter,
+            "move_bytes": float(moves.state or 0.0),
+            "move_seconds": float(work.max()) / self.rate,
+            "copy_bytes": float(copied_state.sum()),
+            "keys_moved": float(len(moves.keys)),
+            "groups_moved": float(len(moves.groups)),
+        }
+
+    def kept(self, reason: str, proposed: Plan | None = None) -> Decision:
+        """Keep the plan in force."""
+        return Decision(
+            action="keep", applied=False, plan=self.plan, proposed=proposed, reason=reason, numbers=self.numbers
+        )
+
+    def taken(self, action: Action, proposed: Plan, *, applied: bool) -> Decision:
+        """Take the plan that was made, or only advise it."""
+        n, count = self.numbers, proposed.partitions
+        bound = lower_bound(count, self.priced.largest_share)
+        change = f"imbalance {n['imbalance_before']:.3f} -> {n['imbalance_after']:.3f}, bound {bound:.3f}"
+        gain = f"saves {n['gain_seconds']:.4g} s in {self.horizon} batches"
+        if action == "rescale":
+            change, gain = f"{self.plan.partitions} -> {count} partitions", change
+        reason = f"{change}; {gain}, moving {n['move_bytes']:.4g} bytes takes {n['move_seconds']:.4g} s"
+        return Decision(
+            action=action,
+            applied=applied,
+            plan=proposed if applied else self.plan,
+            proposed=proposed,
+            reason=reason,
+            numbers=n,
+        )
+
+
+def _noise(imbalance: float, rows: float, partitions: int) -> float:
+    """What chance may add to the largest of N loads, in units of their mean, none of which should exceed ``imbalance``.
+
+    Bernstein's inequality for counts of rows, with the chance of a false alarm shared by the partitions.
+    """
+    mean = rows / partitions
+    odds = log(partitions / _FALSE_ALARM)
+    return sqrt(2 * odds * imbalance / mean) + odds / (3 * mean) if mean > 0 else 0.0
+
+
+def _incoming(priced: Priced, before: Plan, after: Plan) -> np.ndarray:
+    """State that each partition takes over."""
+    key_target, tail = after.assign(priced.keys), after.tail
+    key_moved, group_moved = before.assign(priced.keys) != key_target, before.tail != tail
+    keys = np.bincount(key_target[key_moved], priced.key_state[key_moved], after.partitions)
+    groups = np.bincount(tail[group_moved], priced.group_state[group_moved], after.partitions)
+    return np.asarray(keys + groups)
+
+
+def _check(plan: Plan, loads: MeasuredLoads) -> None:
+    """Refuse measurements of another history."""
+    if (loads.tail_groups, loads.hash_seed) != (plan.tail_groups, plan.hash_seed):
+        raise Mismatch(
+            f"the loads cover {loads.tail_groups} tail groups with hash seed {loads.hash_seed}, plan {plan.version} "
+            f"has {plan.tail_groups} with hash seed {plan.hash_seed}; measure under plans of one history"
+        )

@@ -1,0 +1,254 @@
+"""The copy of key groups that a machine keeps: an LMDB environment for each group.
+
+It only ever contains committed versions and may be deleted at any time: everything in it can be had again from the
+checkpoint. Processes of one machine share it. A commit does not wait for the disk, so after a loss of power the files
+may be anything; the cache therefore lives in a folder named after the running boot of the machine, and a new boot
+starts a new one. Where the system does not tell its boots apart, commits do wait.
+"""
+
+import errno
+import getpass
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+import lmdb
+
+from equipoise.errors import Damaged, InvalidArgument, StorageFailed
+from equipoise.state.cached_entries import EMPTY, CacheReader, Record, write_entries
+from equipoise.state.environments import DAMAGE, ENVIRONMENTS, Environment
+
+FORMAT_VERSION = 1
+"""Of the files in the cache; another one means another folder."""
+
+Entries = Iterable[tuple[bytes, bytes | None]]
+"""Keys with their values, None for a deletion."""
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_log = logging.getLogger(__name__)
+
+
+class GroupCache:
+    """The cached groups of one query on one machine.
+
+    Parameters
+    ----------
+    folder
+        Folder on a local disk, for this query alone. The caches of earlier boots in it are deleted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else None
+        self.folder = Path(folder).absolute() / f"cache-{FORMAT_VERSION}-{boot or 'any'}"
+        self.sync = boot is None
+        if not self.folder.exists():
+            (self.folder / "groups").mkdir(parents=True, exist_ok=True)
+            for other in self.folder.parent.glob(f"cache-{FORMAT_VERSION}-*"):
+                if other != self.folder:
+                    shutil.rmtree(other, ignore_errors=True)
+
+    @classmethod
+    def of_query(cls, query: str, folder: str | None = None) -> "GroupCache":
+        """The cache of the query named ``query`` below ``folder``, or below the machine's temporary folder."""
+        if folder is None:
+            owner = getpass.getuser() if sys.platform == "win32" else os.getuid()
+            parent = Path(tempfile.gettempdir()) / f"equipoise-{owner}"
+            parent.mkdir(mode=0o700, exist_ok=True)
+            if sys.platform != "win32" and parent.stat().st_uid != owner:
+                raise InvalidArgument(f"{parent} belongs to another user; give a folder of your own for the caches")
+        else:
+            parent = Path(folder)
+        return cls(parent / blake2b(query.encode(), digest_size=16).hexdigest())
+
+    def group(self, group_id: str) -> "CachedGroup":
+        """The group ``group_id``, empty if it is not there."""
+        return CachedGroup(self, _checked(group_id))
+
+    def groups(self) -> list[str]:
+        """Ids of the groups that are there, in ascending order."""
+        groups = self.folder / "groups"
+        return sorted(path.name for path in groups.iterdir()) if groups.exists() else []
+
+    def forget(self, group_id: str) -> None:
+        """Delete the group ``group_id``; nothing happens if it is not there."""
+        ENVIRONMENTS.discard(self.folder, _checked(group_id))
+
+    def close(self) -> None:
+        """Close the files that this process has open; the cache can be used on, it opens them again."""
+        ENVIRONMENTS.close(self.folder)
+
+
+class CachedGroup:
+    """One group of a cache; it holds no file open by itself.
+
+    Guarantees
+    ----------
+    - What a reader sees is one committed version, whatever other threads and processes do.
+    - A write happens wholly or not at all, also if the process is killed or the map has to grow.
+    - A damaged file is reported in the log, thrown away and taken for an empty group.
+    """
+
+    def __init__(self, cache: GroupCache, group_id: str) -> None:
+        self._cache, self.group_id = cache, group_id
+
+    @property
+    def version(self) -> int:
+        """Batch of the last change applied, -1 for none."""
+        try:
+            with self.read() as entries:
+                return entries.version
+        except Damaged:  # reported and thrown away by read()
+            return EMPTY
+
+    @contextmanager
+    def read(self) -> Iterator[CacheReader]:
+        """The entries at the present version, as long as the block lasts; look at their ``version`` first."""
+        try:
+            with self._environment() as environment, environment.transaction(write=False) as transaction:
+                yield CacheReader(transaction)
+        except DAMAGE as error:
+            self._throw_away(error)
+            raise Damaged(
+                f"the cache of group {self.group_id} is damaged ({error}) and was thrown away; run the task again, "
+                "it will rebuild the group from the checkpoint"
+            ) from error
+
+    def apply(self, changes: Iterable[tuple[int, bool, Entries]], *, expected: int) -> int:
+        """Apply what later batches changed, in one transaction.
+
+        Parameters
+        ----------
+        changes
+            Version, whether the group starts anew before it, and entries of each change, versions ascending. They
+            are read again if the map has to grow; iterators are therefore taken into memory, other iterables not.
+        expected
+            Version that the changes continue.
+
+        Returns
+        -------
+        int
+            The version now stored. Changes that another process has applied already are left out. If the group was
+            thrown away meanwhile and is older than ``expected``, nothing is applied, unless the first change starts
+            anew: look at the version again and collect more changes.
+        """
+        batches = [(version, reset, _repeatable(entries)) for version, reset, entries in changes]
+        _require_ascending([version for version, _, _ in batches], expected)
+
+        def work(environment: Environment, transaction: "lmdb.Transaction[bytes]") -> int:
+            record = Record.load(transaction)
+            starts_anew = bool(batches) and batches[0][1]
+            if record.version < expected and not starts_anew:
+                return record.version
+            for version, reset, entries in batches:
+                if version > record.version:
+                    if reset:
+                        transaction.drop(environment.main, delete=False)
+                        record = Record()
+                    write_entries(transaction, record, entries, to_empty=reset)
+                    record.version = version
+            record.store(transaction)
+            return record.version
+
+        return self._write(work)
+
+    def replace(self, version: int, entries: Entries, *, expected: int | None = None) -> int:
+        """Start from a snapshot: empty the group and put all ``entries``, in one transaction.
+
+        Parameters
+        ----------
+        version
+            Version of the snapshot; it may be older than what is stored.
+        entries
+            Of the snapshot, best in ascending order. Iterators are taken into memory, other iterables not.
+        expected
+            If given, do this only if the stored version still is this one.
+
+        Returns
+        -------
+        int
+            The version now stored.
+        """
+        content = _repeatable(entries)
+
+        def work(environment: Environment, transaction: "lmdb.Transaction[bytes]") -> int:
+            stored = Record.load(transaction).version
+            if expected is not None and stored != expected:
+                return stored
+            transaction.drop(environment.main, delete=False)
+            record = Record(version)
+            write_entries(transaction, record, content, to_empty=True)
+            record.store(transaction)
+            return version
+
+        return self._write(work)
+
+    def _write(self, work: Callable[[Environment, "lmdb.Transaction[bytes]"], int]) -> int:
+        try:
+            return self._write_growing(work)
+        except DAMAGE as error:
+            self._throw_away(error)
+        except lmdb.Error as error:
+            if error.code in _DISK:
+                raise self._unusable(error) from error
+            raise
+        return self._write_growing(work)
+
+    def _write_growing(self, work: Callable[[Environment, "lmdb.Transaction[bytes]"], int]) -> int:
+        with self._environment() as environment:
+            while True:
+                try:
+                    with environment.transaction(write=True) as transaction:
+                        return work(environment, transaction)
+                except lmdb.MapFullError:  # the transaction is undone: grow, and do it again
+                    environment.grow()
+
+    @contextmanager
+    def _environment(self) -> Iterator[Environment]:
+        with ExitStack() as stack:
+            try:
+                environment = stack.enter_context(
+                    ENVIRONMENTS.using(self._cache.folder, self.group_id, sync=self._cache.sync)
+                )
+            except (lmdb.Error, OSError) as error:
+                code = error.code if isinstance(error, lmdb.Error) else error.errno
+                if code in _DISK:
+                    raise self._unusable(error) from error
+                raise
+            yield environment
+
+    def _unusable(self, error: Exception) -> StorageFailed:
+        return StorageFailed(
+            f"the cache of group {self.group_id} in {self._cache.folder} cannot be used ({error}): its disk is "
+            "full, read-only or broken; make space, or give the query another cache folder; nothing that was "
+            "committed is lost"
+        )
+
+    def _throw_away(self, error: Exception) -> None:
+        _log.warning("the cache of group %s is damaged and thrown away: %s", self.group_id, error)
+        self._cache.forget(self.group_id)
+
+
+def _checked(group_id: str) -> str:
+    if not (group_id.isascii() and group_id.isalnum()):
+        raise InvalidArgument(f"a group id is made of ASCII letters and digits, got {group_id!r}")
+    return group_id
+
+
+def _repeatable(entries: Entries) -> Entries:
+    return list(entries) if isinstance(entries, Iterator) else entries
+
+
+def _require_ascending(versions: Sequence[int], expected: int) -> None:
+    for before, version in zip([expected, *versions], versions, strict=False):
+        if version <= before:
+            raise InvalidArgument(
+                f"changes must have ascending versions above {expected}, got {list(versions)}; leave out those that "
+                "the cache has, and sort the others"
+            )

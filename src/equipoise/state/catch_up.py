@@ -1,0 +1,131 @@
+"""Bring the local cache of a key group up to the version that a batch starts from."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import msgspec
+
+from equipoise.errors import Damaged
+from equipoise.state.cache import CachedGroup
+from equipoise.state.cached_entries import CacheReader
+from equipoise.state.log import Chain, Change
+from equipoise.state.sections import Section, read_section
+from equipoise.storage import Storage
+
+RECENT = 4
+"""Changes of a group that a task is told of; with a cache that is further behind it reads the log."""
+
+
+class Recent(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a group's chain: its last changes and the version before them."""
+
+    before: int
+    changes: list[Change]
+
+    @classmethod
+    def of(cls, chain: Chain) -> "Recent":
+        """The end of a chain."""
+        cut = max(0, len(chain.changes) - RECENT)
+        base = chain.snapshot.version if chain.snapshot else -1
+        return cls(chain.changes[cut - 1].version if cut else base, chain.changes[cut:])
+
+    @property
+    def version(self) -> int:
+        """Version of the group's state."""
+        return self.changes[-1].version if self.changes else self.before
+
+
+class SectionReader:
+    """Fetches sections; the last file is kept, since the groups of a partition are neighbours in one file."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._path = ""
+        self._data = b""
+
+    def entries(self, section: Section) -> Iterator[tuple[bytes, bytes | None]]:
+        """Entries of a section, checked."""
+        if section.length > _WHOLE:
+            return read_section(self._storage.read_range(section.path, section.offset, section.length), section)
+        if section.path != self._path:
+            self._data, self._path = self._storage.read_range(section.path, 0, _WHOLE * 4), section.path
+        end = section.offset + section.length
+        if end > len(self._data):
+            return read_section(self._storage.read_range(section.path, section.offset, section.length), section)
+        return read_section(self._data[section.offset : end], section)
+
+
+_TRIES = 10
+_WHOLE = 4 << 20  # sections up to 4 MiB are cut from the first 16 MiB of their file, read at once
+
+
+def reading(
+    cached: CachedGroup, recent: Recent | None, sections: SectionReader, chain: Callable[[], Chain], stack: ExitStack
+) -> CacheReader:
+    """Bring a group to the version of ``recent``, or empty it where it has no state, and open it for reading.
+
+    Other tasks may work on the same cache, and a damaged one is thrown away when it is found out, so this looks again
+    until the version is the right one.
+
+    Parameters
+    ----------
+    cached
+        The group in the local cache; afterwards it is as the log says.
+    recent
+        The end of its chain; ``None`` where it has no state.
+    sections
+        Fetches what is missing.
+    chain
+        Reads the whole chain from the log; called only where ``recent`` is not enough.
+    stack
+        Closes the reader.
+    """
+    wanted = -1 if recent is None else recent.version
+    for _ in range(_TRIES):
+        _catch_up(cached, recent, sections, chain)
+        with ExitStack() as attempt:
+            try:
+                reader = attempt.enter_context(cached.read())
+            except Damaged:
+                continue  # it was thrown away, and is rebuilt from the checkpoint
+            if reader.version == wanted:
+                stack.push(attempt.pop_all())
+                return reader
+    raise Damaged(
+        f"the cache of key group {cached.group_id} is at another version than {wanted} after {_TRIES} attempts; "
+        "give the query a cache folder of its own"
+    )
+
+
+def _catch_up(cached: CachedGroup, recent: Recent | None, sections: SectionReader, chain: Callable[[], Chain]) -> None:
+    have = cached.version
+    if recent is None or have > recent.version:
+        if have >= 0:
+            cached.replace(-1, ())
+        have = -1
+    if recent is None or have == recent.version:
+        return
+    if recent.before <= have or (recent.changes and recent.changes[0].section.reset):
+        changes = recent.changes
+    else:
+        whole = chain()
+        if whole.snapshot is not None and have < whole.snapshot.version:
+            cached.replace(whole.snapshot.version, _Puts(sections, whole.snapshot.section))
+            have = whole.snapshot.version
+        changes = whole.changes
+    missing = [change for change in changes if change.version > have]
+    cached.apply(
+        [(change.version, change.section.reset, list(sections.entries(change.section))) for change in missing],
+        expected=have,
+    )
+
+
+class _Puts:
+    """Entries of a snapshot, which can be gone through again."""
+
+    def __init__(self, sections: SectionReader, section: Section) -> None:
+        self._sections = sections
+        self._section = section
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
+        return self._sections.entries(self._section)

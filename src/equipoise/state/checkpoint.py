@@ -1,0 +1,159 @@
+"""The folder of a query: what it is about, its plans, and what users wish of it while it runs.
+
+Below the folder::
+
+    query                 sealed "query", format 1: the fields of Identity
+    wishes                sealed "wishes", format 1: the fields of Wishes
+    plans/<version, 10 digits>-<epoch, 10 digits>.json    the plans, each as Plan.to_json writes it
+    log/, epochs/         see equipoise.state.log and equipoise.state.fencing
+    changes/<version>/, snapshots/<version>/              see equipoise.state.sections
+    outputs/<version>/    Parquet files for the sink
+    history/              see equipoise.state.chronicle
+    spark/                Spark's own checkpoint, which equipoise never touches
+"""
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from equipoise.errors import AlreadyThere, Damaged, FormatError, LogBroken, Mismatch, StorageFailed, UnknownFormat
+from equipoise.framing import seal, unseal
+from equipoise.plan import Plan
+from equipoise.storage import Storage
+
+SPARK = "spark"
+_QUERY, _WISHES, _PLANS = "query", "wishes", "plans"
+_FORMAT_VERSION = 1
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query is about; fixed when it is created.
+
+    Parameters
+    ----------
+    name
+        Name of the query among all.
+    key, key_schema
+        Names of the key columns, and their types.
+    tail_groups
+        H, the number of tail groups.
+    time_mode
+        ``none``, ``processingTime`` or ``eventTime``.
+    """
+
+    name: str
+    key: list[str]
+    key_schema: dict[str, Any]
+    tail_groups: int
+    time_mode: str
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What users ask of a running query; it looks after every batch.
+
+    Parameters
+    ----------
+    hold
+        Version of a plan to go back to and keep, ``"hash"`` for plain hash, ``None``: plan by the load.
+    partitions
+        Number of partitions; ``None``: as the query was started.
+    """
+
+    hold: int | str | None = None
+    partitions: int | None = None
+
+
+class Checkpoint:
+    """Reads and writes what is kept beside the log."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def identify(self, wanted: Identity) -> Identity:
+        """The identity of the query that lives here, which must fit ``wanted``; the first time, ``wanted`` is kept."""
+        known = self.identity()
+        if known is None:
+            if self.storage.names("log"):
+                raise LogBroken(
+                    f"{self.storage.at(_QUERY)} is not there, but {self.storage.at('log')} is; restore it from a copy, "
+                    "or give an empty folder"
+                )
+            try:
+                self.storage.create(_QUERY, seal(_QUERY, _FORMAT_VERSION, msgspec.to_builtins(wanted)))
+            except AlreadyThere:
+                return self.identify(wanted)
+            return wanted
+        for name, hint in (
+            ("key", "a query keeps its key"),
+            ("key_schema", "a query keeps the types of its key"),
+            ("tail_groups", "tailGroups is fixed when a query is created"),
+            ("time_mode", "timeMode is fixed when a query is created"),
+        ):
+            if getattr(known, name) != getattr(wanted, name):
+                raise Mismatch(
+                    f"the query in {self.storage.location} has {name} {getattr(known, name)!r} but "
+                    f"{getattr(wanted, name)!r} was given; {hint}: give what it has, or a new checkpoint"
+                )
+        return known
+
+    def identity(self) -> Identity | None:
+        """The query that lives here; ``None`` in a folder without one."""
+        return self._read(_QUERY, Identity) if self.storage.exists(_QUERY) else None
+
+    def require(self) -> Identity:
+        """The query that lives here; says so where there is none."""
+        known = self.identity()
+        if known is None:
+            raise LogBroken(
+                f"there is no query in {self.storage.location}: {self.storage.at(_QUERY)} is not there; give the "
+                "checkpointLocation of one, or restore the file from a copy"
+            )
+        return known
+
+    def wishes(self) -> Wishes:
+        """What users ask for at present."""
+        return self._read(_WISHES, Wishes) if self.storage.exists(_WISHES) else Wishes()
+
+    def wish(self, wishes: Wishes) -> None:
+        """Ask for something; the query looks after its next batch."""
+        self.storage.write(_WISHES, seal(_WISHES, _FORMAT_VERSION, msgspec.to_builtins(wishes)))
+
+    def keep_plan(self, plan: Plan, epoch: int) -> str:
+        """Write a plan down; gives its name."""
+        name = f"{plan.version:010d}-{epoch:010d}"
+        self.storage.write(f"{_PLANS}/{name}.json", plan.to_json().encode())
+        return name
+
+    def plan(self, name: str) -> Plan:
+        """A plan by its name."""
+        path = f"{_PLANS}/{name}.json"
+        return Plan.from_json(self.storage.read(path), source=self.storage.at(path))
+
+    def plan_names(self) -> dict[int, str]:
+        """Name of each plan that was written, by its version; of several the one of the last query."""
+        return {int(name[:10]): name.removesuffix(".json") for name in self.storage.names(_PLANS)}
+
+    def plan_of_version(self, version: int) -> Plan:
+        """A plan by its version."""
+        name = self.plan_names().get(version)
+        if name is None:
+            raise StorageFailed(
+                f"{self.storage.at(_PLANS)} has no plan {version}, which is to be held; restore it from a copy, or "
+                "hold another plan, or none, by rollback, plain_hash or unpin"
+            )
+        return self.plan(name)
+
+    def _read(self, path: str, shape: Any) -> Any:
+        try:
+            return msgspec.convert(unseal(path, _FORMAT_VERSION, self.storage.read(path)), shape)
+        except msgspec.ValidationError as error:
+            raise Damaged(f"{self.storage.at(path)} is damaged: {error}; restore it from a copy") from error
+        except FormatError as error:
+            kind = UnknownFormat if isinstance(error, UnknownFormat) else Damaged
+            raise kind(f"{self.storage.at(path)}: {error}") from error
+
+
+def new_name() -> str:
+    """A name for a new query."""
+    return uuid.uuid4().hex

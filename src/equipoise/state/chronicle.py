@@ -1,0 +1,68 @@
+"""What became of every batch, kept longer than its record in the log.
+
+Files below the checkpoint's folder::
+
+    history/<last version, 20 digits>    sealed "history", format 1: a list of rows, oldest first
+
+A file is written with every summary of the log and holds the rows since the one before.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from equipoise.errors import Damaged, FormatError, UnknownFormat
+from equipoise.framing import seal, unseal
+from equipoise.state.log import Commit, CommitLog
+from equipoise.storage import Storage
+
+FOLDER = "history"
+FILES_KEPT = 500
+_FORMAT_VERSION = 1
+
+
+def row(commit: Commit) -> dict[str, Any]:
+    """What is kept of a commit."""
+    return {
+        "batch": commit.batch,
+        "version": commit.version,
+        "time_ms": commit.time_ms,
+        "watermark_ms": commit.watermark_ms,
+        "plan": int(commit.plan[:10]),
+        "next_plan": int(commit.next_plan[:10]),
+        "decision": commit.decision,
+        "measures": commit.measures,
+    }
+
+
+def write(log: CommitLog, head: int) -> None:
+    """Keep the rows up to version ``head``."""
+    names = log.storage.names(FOLDER)
+    if names and int(names[-1]) >= head:
+        return  # the batch is delivered again, and was written down the first time
+    first = max(int(names[-1]) + 1 if names else 0, log.oldest())
+    rows = [row(commit) for commit in log.commits(first, head)]
+    log.storage.write(f"{FOLDER}/{head:020d}", seal(FOLDER, _FORMAT_VERSION, rows))
+    for name in names[: max(0, len(names) + 1 - FILES_KEPT)]:
+        log.storage.delete(f"{FOLDER}/{name}")
+
+
+def rows(storage: Storage) -> Iterator[dict[str, Any]]:
+    """Every batch that is remembered, oldest first."""
+    last = -1
+    for name in storage.names(FOLDER):
+        path = f"{FOLDER}/{name}"
+        try:
+            kept = msgspec.convert(unseal(FOLDER, _FORMAT_VERSION, storage.read(path)), list[dict[str, Any]])
+        except (msgspec.ValidationError, FormatError) as error:
+            kind = UnknownFormat if isinstance(error, UnknownFormat) else Damaged
+            raise kind(f"{storage.at(path)}: {error}; the query does not need it: it may be deleted") from error
+        for each in kept:
+            if each["version"] > last:
+                yield each
+                last = each["version"]
+    for commit in CommitLog(storage).kept():
+        if commit.version > last:
+            yield row(commit)
+            last = commit.version

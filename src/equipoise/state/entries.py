@@ -1,0 +1,131 @@
+"""Keys and values of the entries inside a group: how they are built and taken apart.
+
+Layout of the keys, integers big-endian so that byte order is numeric order::
+
+    00 | fingerprint 8 | n 4 | grouping key n | tag 1 | suffix     an entry of a state variable, or a timer
+    01 | time 8 | the whole key of the timer                       timers by time
+    02 | expiry 8 | the whole key of the entry                     expiring entries by time
+
+The fingerprint is a signed 64-bit integer in two's complement. Tag 0 is a timer: its suffix is its time. Tags 1 to
+255 are the variables: the suffix is empty (value), the number of a chunk in 8 bytes (list), or the user's key (map).
+Times are milliseconds since 1970, in 8 bytes; what lies before is taken as 0.
+
+Layout of the values::
+
+    00 | payload                    never expires
+    01 | expiry 8 | payload         is gone once the processing time has reached the expiry
+
+Spaces 01 and 02 are indices with empty values, written and deleted together with their entries.
+"""
+
+import struct
+from typing import NamedTuple
+
+from equipoise.errors import Damaged
+
+TIMERS = 0
+"""Tag of timers."""
+DUE_TIMERS = b"\x01"
+"""Prefix of the index of timers."""
+DUE_EXPIRIES = b"\x02"
+"""Prefix of the index of expiring entries."""
+
+_LAST = 2**63 - 1
+_HEAD = struct.Struct(">BqI")
+_TIME = struct.Struct(">Q")
+
+
+class Entry(NamedTuple):
+    """A key of space 0, taken apart."""
+
+    fingerprint: int
+    key: bytes
+    tag: int
+    suffix: bytes
+
+
+def fingerprint_prefix(fingerprint: int) -> bytes:
+    """What the keys of all entries with this fingerprint begin with."""
+    return struct.pack(">Bq", 0, fingerprint)
+
+
+def entry_prefix(fingerprint: int, key: bytes) -> bytes:
+    """What the keys of all entries of one grouping key begin with."""
+    return _HEAD.pack(0, fingerprint, len(key)) + key
+
+
+def entry_key(prefix: bytes, tag: int, suffix: bytes = b"") -> bytes:
+    """Key of one entry; ``prefix`` is the ``entry_prefix`` of its grouping key."""
+    return prefix + bytes((tag,)) + suffix
+
+
+def parse_entry(key: bytes) -> Entry:
+    """The parts of an entry's key."""
+    if len(key) <= _HEAD.size or key[0] != 0:
+        raise _damage("the key of a state entry", key)
+    _, fingerprint, length = _HEAD.unpack_from(key)
+    end = _HEAD.size + length
+    if len(key) <= end:
+        raise _damage("the key of a state entry", key)
+    return Entry(fingerprint, key[_HEAD.size : end], key[end], key[end + 1 :])
+
+
+def pack_time(time: int) -> bytes:
+    """A time in 8 bytes that sort like it, kept within 0 and 2**63 - 1."""
+    return _TIME.pack(min(max(time, 0), _LAST))
+
+
+def unpack_time(data: bytes) -> int:
+    """The time that ``pack_time`` was given."""
+    if len(data) != _TIME.size:
+        raise _damage("a time", data)
+    return int(_TIME.unpack(data)[0])
+
+
+def due_timer(time: int, entry: bytes) -> bytes:
+    """Key of the index entry of a timer."""
+    return DUE_TIMERS + pack_time(time) + entry
+
+
+def due_expiry(time: int, entry: bytes) -> bytes:
+    """Key of the index entry of an expiring entry."""
+    return DUE_EXPIRIES + pack_time(time) + entry
+
+
+def parse_due(key: bytes) -> tuple[int, bytes]:
+    """Time and entry key of an index entry, of timers or of expiring entries."""
+    if len(key) <= 9 or key[:1] not in (DUE_TIMERS, DUE_EXPIRIES):
+        raise _damage("the key of an index entry", key)
+    return unpack_time(key[1:9]), key[9:]
+
+
+def with_expiry(payload: bytes, expiry: int | None) -> bytes:
+    """The stored value: a payload and when it expires, if ever."""
+    return b"\x00" + payload if expiry is None else b"\x01" + pack_time(expiry) + payload
+
+
+def split_value(value: bytes) -> tuple[int | None, bytes]:
+    """Expiry, if any, and payload of a stored value."""
+    if value[:1] == b"\x00":
+        return None, value[1:]
+    if value[:1] != b"\x01" or len(value) < 9:
+        raise _damage("a state value", value)
+    return unpack_time(value[1:9]), value[9:]
+
+
+def companions(key: bytes, value: bytes) -> list[bytes]:
+    """Keys of the index entries that belong to an entry; they move, and go, with it.
+
+    All entries under one ``fingerprint_prefix``, with their companions, are all there is of that fingerprint.
+    """
+    entry = parse_entry(key)
+    if entry.tag == TIMERS:
+        return [due_timer(unpack_time(entry.suffix), key)]
+    expiry, _ = split_value(value)
+    return [] if expiry is None else [due_expiry(expiry, key)]
+
+
+def _damage(what: str, data: bytes) -> Damaged:
+    return Damaged(
+        f"{len(data)} bytes beginning with {data[:4].hex() or 'nothing'} are not {what}; restore the checkpoint"
+    )

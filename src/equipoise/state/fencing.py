@@ -1,0 +1,156 @@
+"""One query at a time on a checkpoint: epochs that fence off whoever came before.
+
+A query that starts writes ``epochs/<number, 10 digits>-<owner>``, with a number above all that are there, and lists
+the folder again: the highest name is in force. Every commit is followed by such a look, so a query that was taken over,
+even one that hung for hours, finds out before it delivers anything. This needs a filesystem that lists what was
+written, which local disks, HDFS and today's object stores do, and nothing else: no lock, no clock.
+
+Where it can be seen that the query in force is alive, because it runs on this machine, a second one is refused instead.
+
+Stored form, inside the envelope of ``equipoise.framing``, kind ``epoch``, format 1: machine, process id, start time of
+the process in clock ticks since boot.
+"""
+
+import os
+import platform
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from equipoise.errors import CheckpointInUse, Damaged, Fenced, FormatError, StorageFailed, UnknownFormat
+from equipoise.failpoints import failpoint
+from equipoise.framing import seal, unseal
+from equipoise.storage import Storage
+
+FOLDER = "epochs"
+_KIND, _FORMAT_VERSION = "epoch", 1
+_RELEASED = ".released"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The right to commit, until somebody claims a higher one.
+
+    Parameters
+    ----------
+    storage
+        The checkpoint.
+    number
+        Counts the queries that were started on it, from 1.
+    owner
+        Name of this one among all.
+    """
+
+    storage: Storage
+    number: int
+    owner: str
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return f"{self.number:010d}-{self.owner}"
+
+    def check(self) -> None:
+        """Refuse to go on where another query has taken over."""
+        in_force = max(_claims(self.storage), default=None)
+        if in_force is None:
+            raise StorageFailed(
+                f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops and has "
+                "delivered nothing of the batch: the checkpoint was deleted or replaced while the query ran; restore "
+                "it from a copy, or begin a new one"
+            )
+        if in_force != self.name:
+            raise Fenced(
+                f"another query has taken over {self.storage.location} (epoch {in_force}, this one is {self.name}); "
+                "this query stops and has delivered nothing of the batch"
+            )
+
+    def release(self) -> None:
+        """Say that this query has ended, so that the next one may start at once."""
+        if self.storage.exists(f"{FOLDER}/{self.name}"):
+            self.storage.write(f"{FOLDER}/{self.name}{_RELEASED}", b"")
+
+
+def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int = 0) -> Epoch:
+    """Take over a checkpoint.
+
+    Parameters
+    ----------
+    storage
+        The checkpoint.
+    is_active_here
+        Whether the query of an owner, started by this process, still runs.
+    above
+        An epoch that is known to have been in force, should its claim be lost.
+    """
+    claims = _claims(storage)
+    if claims:
+        _refuse_if_alive(storage, max(claims), is_active_here)
+    number = max([above, *(int(name[:10]) for name in claims)]) + 1
+    epoch = Epoch(storage, number, uuid.uuid4().hex)
+    storage.write(
+        f"{FOLDER}/{epoch.name}", seal(_KIND, _FORMAT_VERSION, [_machine(), os.getpid(), _started(os.getpid())])
+    )
+    failpoint("driver.in-claim")
+    epoch.check()
+    for name in claims:  # they are fenced off by the new claim alone
+        storage.delete(f"{FOLDER}/{name}")
+        storage.delete(f"{FOLDER}/{name}{_RELEASED}")
+    return epoch
+
+
+def _claims(storage: Storage) -> list[str]:
+    return [name for name in storage.names(FOLDER) if not name.endswith(_RELEASED)]
+
+
+def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str], bool]) -> None:
+    if storage.exists(f"{FOLDER}/{name}{_RELEASED}"):
+        return
+    try:
+        machine, process, started = _read(storage, f"{FOLDER}/{name}")
+    except StorageFailed:
+        if storage.exists(f"{FOLDER}/{name}"):
+            raise
+        return  # another query is taking over at this moment; the check after the claim decides
+    if machine != _machine():
+        return  # cannot be seen from here; it is fenced off
+    alive = is_active_here(name[11:]) if process == os.getpid() else _started(process) == started != 0
+    if alive:
+        raise CheckpointInUse(
+            f"a query of process {process} is running on {storage.location}; stop it first, "
+            "or give this query a checkpoint of its own"
+        )
+
+
+def _read(storage: Storage, path: str) -> tuple[str, int, int]:
+    way_out = "if no query runs on this checkpoint, delete the file"
+    try:
+        claimed: tuple[str, int, int] = msgspec.convert(
+            unseal(_KIND, _FORMAT_VERSION, storage.read(path)), tuple[str, int, int]
+        )
+    except msgspec.ValidationError as error:
+        raise Damaged(f"{storage.at(path)} is not a claim: {error}; {way_out}") from error
+    except UnknownFormat as error:
+        raise UnknownFormat(f"{storage.at(path)}: {error}; {way_out}") from error
+    except FormatError as error:
+        raise Damaged(f"{storage.at(path)}: {error}; {way_out}") from error
+    return claimed
+
+
+def _machine() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"
+
+
+def _started(process: int) -> int:
+    """When a process started, in clock ticks since boot; 0 where it does not run or cannot be seen."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    if fields.rpartition(")")[2].split()[0] == "Z":
+        return 0
+    return int(fields.rpartition(")")[2].split()[19])

@@ -1,0 +1,94 @@
+"""Deletes what no recovery and no version that is kept needs."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from equipoise.failpoints import failpoint
+from equipoise.state.log import CommitLog, GroupTable
+from equipoise.storage import Storage
+
+FOLDERS = ("changes", "snapshots")
+KEPT = ("", "log", "epochs", "plans", "history")
+OUTPUTS = "outputs"
+
+
+class GarbageCollector:
+    """Deletes files some versions after they were last needed.
+
+    Parameters
+    ----------
+    storage
+        The checkpoint.
+    retain
+        Versions before the last that stay readable.
+    """
+
+    def __init__(self, storage: Storage, retain: int) -> None:
+        self._storage = storage
+        self._retain = retain
+        self._idle: deque[tuple[int, set[str]]] = deque()
+
+    def retire(self, version: int, files: set[str]) -> None:
+        """Remember files that versions from ``version`` on do not need."""
+        if files:
+            self._idle.append((version, files))
+
+    def collect(self, table: GroupTable) -> None:
+        """Delete what is due after the commit of the version of ``table``."""
+        head = table.version
+        while self._idle and self._idle[0][0] <= head - self._retain:
+            files = sorted(self._idle.popleft()[1])
+            for path in files:
+                self._storage.delete(path)
+                failpoint("driver.in-garbage")
+            for folder in {path.rpartition("/")[0] for path in files}:
+                if not self._storage.names(folder):
+                    self._storage.delete_folder(folder)
+        old = head - self._retain
+        if old >= 0:
+            self._sweep([f"{old:020d}"], self._needed(table))
+        self._delete_outputs([f"{head - 2:020d}"])
+
+    def sweep(self, log: CommitLog, table: GroupTable) -> None:
+        """Look through everything, as a query does when it starts: also for what killed tasks have left."""
+        failpoint("driver.in-sweep")
+        first = max(log.oldest(), table.version - self._retain, 0)
+        self._idle.clear()
+        if first < table.version:
+            past = log.table(first)
+            for commit in log.commits(first + 1, table.version):
+                self.retire(commit.version, past.advance(commit))
+        needed = self._needed(table)
+        for folder in KEPT:
+            self._storage.clean(folder)
+        for folder in FOLDERS:
+            names = [name for name in self._storage.names(folder) if int(name) <= table.version]
+            self._sweep(names, needed)
+        outputs = [name for name in self._storage.names(OUTPUTS) if int(name) < table.version]
+        self._delete_outputs(outputs)
+
+    def _needed(self, table: GroupTable) -> set[str]:
+        needed = table.files()
+        for _, files in self._idle:
+            needed |= files
+        return needed
+
+    def _sweep(self, versions: Iterable[str], needed: set[str]) -> None:
+        for version in versions:
+            for folder in FOLDERS:
+                where = f"{folder}/{version}"
+                if not self._storage.exists(where):
+                    continue
+                names = self._storage.names(where)
+                if all(f"{where}/{name}" not in needed for name in names):
+                    self._storage.delete_folder(where)
+                    continue
+                for name in names:
+                    if f"{where}/{name}" not in needed:
+                        self._storage.delete(f"{where}/{name}")
+                self._storage.clean(where)
+
+    def _delete_outputs(self, versions: Iterable[str]) -> None:
+        for version in versions:
+            if self._storage.exists(f"{OUTPUTS}/{version}"):
+                self._storage.delete_folder(f"{OUTPUTS}/{version}")

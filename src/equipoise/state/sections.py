@@ -1,0 +1,195 @@
+r"""Files of changes and of snapshots: a sequence of sections, each of one key group, read singly by their offset.
+
+Byte layout, integers little-endian::
+
+    file
+    0   8  magic  b"EQPSTATE"
+    8   2  format version
+    10  1  kind: 1 changes, 2 snapshot
+    11  .  sections, one after the other
+
+    section
+    0   4  magic  b"SECT"
+    4   2  format version
+    6   1  1 if the group starts anew, empty, before these entries, else 0
+    7   1  g, length of the name of the group
+    8   g  name of the group, ASCII
+    .   .  frames
+    .   8  0: no more frames
+    .   8  number of entries
+    .   4  CRC-32 of all bytes of the section before it
+
+    frame
+    0   8  n, length of its content
+    8   8  length of its content before compression
+    16  n  content: zstd of a MessagePack list of [key, value], both bytes; the value nil stands for a deletion
+
+A section ends in its checksum in every format version, so damage is never mistaken for a newer format. The head of
+the file is for whoever opens it whole; a section says by itself all that is needed to read it.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from equipoise.errors import Damaged, UnknownFormat
+
+FORMAT_VERSION = 1
+CHANGES, SNAPSHOT = 1, 2
+"""Kinds of files."""
+
+FRAME_BYTES = 4 * 1024 * 1024
+"""Keys and values after which a frame is closed: what is held in memory of a group, however large it is."""
+
+_FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
+_SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
+_CODEC = pa.Codec("zstd", 1)
+_Entries = list[tuple[bytes, bytes | None]]
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Entries)
+
+
+class Section(msgspec.Struct, frozen=True, array_like=True):
+    """Where a section lies and what it must contain; small, as the commit log is full of them.
+
+    Parameters
+    ----------
+    path
+        Name of the file, as the writer was told.
+    offset, length
+        Its bytes in that file.
+    checksum
+        CRC-32, equal to the last four bytes of the section.
+    count
+        Number of entries, deletions included.
+    reset
+        Whether the group starts anew, empty, before these entries.
+    """
+
+    path: str
+    offset: int
+    length: int
+    checksum: int
+    count: int
+    reset: bool
+
+
+class Writable(Protocol):
+    """Anything that takes bytes."""
+
+    def write(self, data: bytes, /) -> int:
+        """Append bytes."""
+
+
+class SectionWriter:
+    """Writes the sections of one file, from its first byte on.
+
+    Parameters
+    ----------
+    stream
+        Binary file to write to; it is neither closed nor sought.
+    kind
+        ``CHANGES`` or ``SNAPSHOT``.
+    path
+        Name under which the file will be known.
+    """
+
+    def __init__(self, stream: Writable, kind: int, path: str) -> None:
+        self._stream, self._path = stream, path
+        self._offset = self._checksum = 0
+        self._write(_FILE_MAGIC + struct.pack("<HB", FORMAT_VERSION, kind))
+
+    @property
+    def offset(self) -> int:
+        """Bytes written so far."""
+        return self._offset
+
+    def add(self, group: str, entries: Iterable[tuple[bytes, bytes | None]], *, reset: bool = False) -> Section:
+        """Append the section of ``group``; ``entries`` may be an iterator over more than fits into memory."""
+        name, start, count = group.encode("ascii"), self._offset, 0
+        self._checksum = 0
+        self._write(_SECTION_HEAD.pack(_SECTION_MAGIC, FORMAT_VERSION, reset, len(name)) + name)
+        frame: _Entries = []
+        filled = 0
+        for key, value in entries:
+            frame.append((key, value))
+            filled += len(key) + (0 if value is None else len(value))
+            if filled >= FRAME_BYTES:
+                self._write_frame(frame)
+                count += len(frame)
+                frame, filled = [], 0
+        if frame:
+            self._write_frame(frame)
+            count += len(frame)
+        self._write(_SECTION_TAIL.pack(0, count, 0)[:-4])
+        checksum = self._checksum
+        self._write(struct.pack("<I", checksum))
+        return Section(self._path, start, self._offset - start, checksum, count, reset)
+
+    def _write_frame(self, frame: _Entries) -> None:
+        raw = _ENCODER.encode(frame)
+        content = _CODEC.compress(raw, asbytes=True)
+        self._write(_FRAME_HEAD.pack(len(content), len(raw)))
+        self._write(content)
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._offset += len(data)
+        self._checksum = zlib.crc32(data, self._checksum)
+
+
+def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes | None]]:
+    """Entries of ``section``, given its bytes; everything is checked at once, the frames are decoded one by one.
+
+    Parameters
+    ----------
+    data
+        The bytes from ``section.offset`` on, ``section.length`` of them.
+    section
+        What the writer said about them.
+    """
+    if len(data) != section.length or len(data) < _SECTION_HEAD.size + _SECTION_TAIL.size:
+        raise _damaged(section, f"it has {len(data)} bytes")
+    _, count, checksum = _SECTION_TAIL.unpack_from(data, len(data) - _SECTION_TAIL.size)
+    found = zlib.crc32(memoryview(data)[:-4])
+    if not found == checksum == section.checksum:
+        raise _damaged(section, f"its bytes have the checksum {found:08x}, it says {checksum:08x}")
+    magic, version, reset, name_length = _SECTION_HEAD.unpack_from(data)
+    if magic != _SECTION_MAGIC:
+        raise _damaged(section, f"it starts with {magic!r} in place of {_SECTION_MAGIC!r}")
+    if version != FORMAT_VERSION:
+        raise UnknownFormat(
+            f"the section at byte {section.offset} of {section.path} has format {version}, this release reads format "
+            f"{FORMAT_VERSION}; run the query with the release that wrote it"
+        )
+    if (count, reset) != (section.count, section.reset):
+        raise _damaged(section, f"it says {count} entries, reset {reset}")
+    return _frames(data, section, _SECTION_HEAD.size + name_length)
+
+
+def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, bytes | None]]:
+    view, end, count = memoryview(data), len(data) - _SECTION_TAIL.size, 0
+    while at < end:
+        length, raw_length = _FRAME_HEAD.unpack_from(data, at)
+        at += _FRAME_HEAD.size + length
+        if at > end:
+            raise _damaged(section, f"a frame of {length} bytes does not fit")
+        try:
+            entries = _DECODER.decode(_CODEC.decompress(view[at - length : at], raw_length))
+        except (OSError, ValueError) as error:  # zstd's, Arrow's and msgspec's complaints
+            raise _damaged(section, f"a frame cannot be read ({error})") from error
+        count += len(entries)
+        yield from entries
+    if at != end or count != section.count:
+        raise _damaged(section, f"its frames have {count} entries")
+
+
+def _damaged(section: Section, found: str) -> Damaged:
+    return Damaged(
+        f"the section at byte {section.offset} of {section.path} is damaged: {found}; expected {section.length} bytes "
+        f"with {section.count} entries, reset {section.reset:d}, and the checksum {section.checksum:08x}. Restore the "
+        "file from a copy of the checkpoint, or go back to a commit whose files are sound"
+    )

@@ -1,0 +1,174 @@
+"""What a task does to one key group: changes laid over entries that stay as they are."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+
+from equipoise.state.group_view import GroupReader
+
+
+class EmptyReader:
+    """The reader of a group that has no entries yet."""
+
+    version, count, size_bytes = -1, 0, 0
+
+    def get(self, key: bytes) -> None:  # noqa: ARG002 - the name belongs to the protocol
+        """None, whatever the key."""
+        return
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """None for each key."""
+        return [None] * len(keys)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:  # noqa: ARG002 - the name belongs to the protocol
+        """No entries."""
+        return iter(())
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """No entries."""
+        return iter(())
+
+
+class GroupTransaction:
+    """A view of a group whose changes are kept in memory until they are asked for.
+
+    Guarantees
+    ----------
+    - Reads see the changes made before them.
+    - A scan visits, in ascending order, the keys that were there when it was begun and still are when it reaches
+      them, with the values they have then. Keys added during a scan are not visited by it.
+    - Applying ``changes()`` to the reader's entries gives the entries of this view.
+
+    Parameters
+    ----------
+    reader
+        The group as of the last commit; it must stay open as long as the transaction is read.
+    """
+
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+        self._new: dict[bytes, bytes | None] = {}  # None: deleted
+        self._read: dict[bytes, bytes | None] = {}  # what the reader has
+        self._order = _KeyOrder()
+
+    def get(self, key: bytes) -> bytes | None:
+        """Value of ``key``, or None."""
+        if key in self._new:
+            return self._new[key]
+        if key not in self._read:
+            self._read[key] = self._reader.get(key)
+        return self._read[key]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values of ``keys``, in their order, None where there is none."""
+        unknown = [key for key in keys if key not in self._new and key not in self._read]
+        if unknown:
+            self._read.update(zip(unknown, self._reader.get_many(unknown), strict=True))
+        return [self._new[key] if key in self._new else self._read[key] for key in keys]
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries whose key starts with ``prefix``, in ascending order of the key."""
+        changed = self._order.starting_with(prefix)
+        deleted = frozenset(key for key in changed if self._new[key] is None)
+        present = [key for key in changed if key not in deleted] if deleted else changed
+        return self._merged(present, deleted, self._reader.scan(prefix))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of ``key``."""
+        if key not in self._new:
+            self._order.add(key)
+        self._new[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Remove ``key``; nothing happens if it is absent."""
+        if key not in self._new:
+            self._order.add(key)
+        self._new[key] = None
+
+    def clear_prefix(self, prefix: bytes) -> None:
+        """Remove all keys that start with ``prefix``."""
+        stored = {key for key, _ in self._reader.scan(prefix)}
+        for key in self._order.starting_with(prefix):
+            if key not in stored:
+                self._read[key] = None
+            self._new[key] = None
+        for key in stored:
+            self.delete(key)
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """Changed keys in ascending order with their values, None for a deletion.
+
+        A key whose value was read with ``get`` or ``get_many`` and is the same again is left out.
+        """
+        read, unread = self._read, object()
+        return sorted((key, value) for key, value in self._new.items() if read.get(key, unread) != value)
+
+    def _merged(
+        self, present: list[bytes], deleted: frozenset[bytes], stored: Iterator[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        new, at, end = self._new, 0, len(present)
+        for key, old in stored:
+            while at < end and present[at] < key:
+                value = new[present[at]]
+                if value is not None:
+                    yield present[at], value
+                at += 1
+            if at < end and present[at] == key:
+                at += 1
+            value = new.get(key, old)
+            if value is not None and key not in deleted:
+                yield key, value
+        for key in present[at:]:
+            value = new[key]
+            if value is not None:
+                yield key, value
+
+
+class _KeyOrder:
+    """Keys in order, in buckets that one scan needs one of.
+
+    An entry of a state variable goes with those of the same fingerprint (the first nine bytes of its key), an entry
+    of an index with the rest of that index. A bucket is sorted when it is scanned, not when a key arrives.
+    """
+
+    def __init__(self) -> None:
+        self._sorted: dict[bytes, list[bytes]] = {}
+        self._arrived: dict[bytes, list[bytes]] = {}
+
+    def add(self, key: bytes) -> None:
+        """Take in a key that is not there yet."""
+        bucket = _bucket(key)
+        arrived = self._arrived.get(bucket)
+        if arrived is None:
+            self._arrived[bucket] = [key]
+            self._sorted.setdefault(bucket, [])
+        else:
+            arrived.append(key)
+
+    def starting_with(self, prefix: bytes) -> list[bytes]:
+        """Keys with ``prefix``, in ascending order; a list of the caller's own."""
+        if prefix and (prefix[0] or len(prefix) >= 9):
+            return _range(self._in_order(_bucket(prefix)), prefix)
+        names = sorted(name for name in self._sorted if name.startswith(prefix))
+        return [key for name in names for key in self._in_order(name)]
+
+    def _in_order(self, bucket: bytes) -> list[bytes]:
+        keys, arrived = self._sorted.get(bucket, []), self._arrived.pop(bucket, [])
+        if len(arrived) * 8 < len(keys):
+            for key in arrived:
+                insort(keys, key)
+        elif arrived:
+            keys.extend(arrived)
+            keys.sort()
+        return keys
+
+
+def _bucket(key: bytes) -> bytes:
+    return key[:1] if key[:1] > b"\x00" else key[:9]
+
+
+def _range(keys: list[bytes], prefix: bytes) -> list[bytes]:
+    start = bisect_left(keys, prefix)
+    end = start
+    while end < len(keys) and keys[end].startswith(prefix):
+        end += 1
+    return keys[start:end]

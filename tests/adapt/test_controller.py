@@ -1,0 +1,325 @@
+"""The controller moves state when it pays, says why when it does not, and never moves an even load."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equipoise import KIP, InvalidArgument, Mismatch, Plan, Planner, diff, uniform_plan
+from equipoise.adapt import BatchLoads, Controller, MeasuredLoads, Policy, Work
+from equipoise.metrics import load_imbalance, lower_bound
+from equipoise.plan.cost import price
+from equipoise.simulate.workloads import drifting_batches, key_fingerprints
+
+PARTITIONS = 16
+
+
+class Failing(Planner):
+    name = "failing"
+
+    def propose(self, problem):
+        raise ZeroDivisionError(f"{problem.partitions - problem.partitions} is of no use")
+
+
+class Boundless(KIP):
+    """Takes no notice of the budget."""
+
+    name = "boundless"
+
+    def plan(self, previous, histogram, *, budget=None, **options):
+        del budget
+        return super().plan(previous, histogram, **options)
+
+
+class Disobedient(KIP):
+    """Makes plans of another number of partitions than asked for."""
+
+    name = "disobedient"
+
+    def plan(self, previous, histogram, *, partitions=None, **options):
+        return super().plan(previous, histogram, partitions=partitions + 1, **options)
+
+
+def stream(controller, plan, batches, measure, **measuring):
+    """Imbalance over its bound for each batch, the decisions, and the last plan."""
+    loads, last, course, decisions = controller.loads(plan), None, [], []
+    for number, rows in enumerate(batches):
+        _, counts = np.unique(rows, return_counts=True)
+        imbalance = load_imbalance(np.bincount(plan.assign(rows), minlength=plan.partitions))
+        course.append(imbalance / lower_bound(plan.partitions, counts.max() / counts.sum()))
+        loads = loads.add(measure(plan, rows, **measuring))
+        decision = controller.decide(plan, loads, batch=number, batch_seconds=10.0, last_replan=last)
+        last = number if decision.applied else last
+        plan = decision.plan
+        decisions.append(decision)
+    return course, decisions, plan
+
+
+def skewed(groups=64, hot=20_000, state=None):
+    """Record of a load with one hot key among even groups."""
+    loads = MeasuredLoads(groups)
+    works = {g: Work(1000.0, 1.0, state) for g in range(groups)}
+    works[0] = Work(1000.0 + hot, 1.0 + hot / 1000, state)
+    return loads.add(BatchLoads(groups, works, listed={0: Work(hot, hot / 1000)}))
+
+
+def decide(policy, plan, loads, **given_too):
+    return Controller(policy).decide(plan, loads, **{"batch": 20, "batch_seconds": 30.0} | given_too)
+
+
+@st.composite
+def records(draw):
+    """A scattered plan and two batches measured under it."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    partitions, groups = draw(st.integers(1, 12)), draw(st.integers(24, 100))
+    keys = rng.permutation(5000)[:40].astype(np.int64)
+    isolated = {int(k): int(rng.integers(partitions)) for k in keys[: draw(st.integers(0, 10))]}
+    plan = Plan(partitions, rng.integers(0, partitions, groups), isolated, version=5)
+    loads = MeasuredLoads(groups, load=draw(st.sampled_from(["auto", "seconds", "rows"])))
+    for _ in range(2):
+        rows = rng.pareto(1.0, groups + len(keys)) * 1000
+        works = [Work(float(r), float(r * rng.random()), float(rng.random() * 1e6)) for r in rows]
+        alone = {key: works[groups + i] for i, key in enumerate(isolated)}
+        listed = {int(k): works[groups + i] for i, k in enumerate(keys) if int(k) not in isolated}
+        tail = dict(enumerate(works[:groups]))
+        for key, work in listed.items():
+            whole = tail[key % groups]
+            tail[key % groups] = Work(*(a + b for a, b in zip(whole, work, strict=True)))
+        loads = loads.add(BatchLoads(groups, tail, alone, listed))
+    return plan, loads
+
+
+@given(records(), st.floats(0, 1), st.sampled_from(["kip", "scan", "mixed", Boundless()]))
+@settings(deadline=None, max_examples=100)
+def test_a_replan_never_exceeds_the_budget_and_is_never_worse(record, part, planner):
+    plan, loads = record
+    histogram, costs = loads.histogram(), loads.costs()
+    priced = price(histogram, plan.tail_groups, costs)
+    budget = part * priced.total_state
+    decision = decide(Policy(planner=planner, budget_bytes=budget), plan, loads)
+    assert diff(plan, decision.plan, histogram, costs).state <= budget * (1 + 1e-5) + 1e-3
+    assert priced.loads(decision.plan).max() <= priced.loads(plan).max() + 1e-9
+    if decision.action == "replan":
+        assert decision.numbers["imbalance_after"] <= 0.95 * decision.numbers["imbalance_before"]
+
+
+@given(records(), st.sampled_from([None, 1, 3, 20]))
+@settings(deadline=None, max_examples=100)
+def test_equal_arguments_give_equal_decisions(record, partitions):
+    plan, loads = record
+    again = MeasuredLoads.from_bytes(loads.to_bytes())
+    one, other = (decide(Policy(), plan, each, partitions=partitions) for each in (loads, again))
+    assert one == other
+    assert one.reason
+
+
+@given(records(), st.integers(1, 24), st.sampled_from([None, 0.0, 1e5]))
+@settings(deadline=None, max_examples=100)
+def test_rescaling_gives_every_group_and_key_an_owner_in_both_directions(record, partitions, budget):
+    plan, loads = record
+    decision = decide(Policy(budget_bytes=budget), plan, loads, partitions=partitions)
+    if partitions == plan.partitions:
+        assert decision.action in {"keep", "replan"}
+        return
+    assert (decision.action, decision.applied, decision.plan.partitions) == ("rescale", True, partitions)
+    assert decision.plan.tail_groups == plan.tail_groups
+    assert decision.plan.tail.max() < partitions
+    assert all(owner < partitions for owner in decision.plan.isolated.values())
+    assert f"{plan.partitions} -> {partitions} partitions" in decision.reason
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(200, 200_000),
+    st.sampled_from([1, 4, 16]),
+    st.sampled_from([256, 1024]),
+    st.sampled_from(["row", "group", "heavy", "task"]),
+)
+@settings(deadline=None, max_examples=12)
+def test_an_even_load_is_never_moved_however_noisy_its_measurement(seed, rows, partitions, groups, noise):
+    rng = np.random.default_rng(seed)
+    controller, plan = Controller(), uniform_plan(partitions, groups)
+    loads = controller.loads(plan)
+    for number in range(200):
+        counts = rng.poisson(rows / groups, groups)
+        factor = {
+            "row": lambda: 1 + rng.normal(0, 0.5, groups) / np.sqrt(np.maximum(counts, 4)),  # noqa: B023 - called at once
+            "group": lambda: rng.uniform(0.8, 1.2, groups),
+            "heavy": lambda: rng.lognormal(0, 0.5, groups),
+            "task": lambda: rng.uniform(0.8, 1.2, partitions)[plan.tail],
+        }[noise]()
+        works = {g: Work(int(counts[g]), max(0.0, counts[g] * factor[g] * 1e-3)) for g in range(groups)}
+        loads = loads.add(BatchLoads(groups, works))
+        decision = controller.decide(plan, loads, batch=number, batch_seconds=10.0)
+        assert decision.action == "keep", decision.reason
+        assert "is within 5%" in decision.reason or "may be chance" in decision.reason
+
+
+@pytest.mark.parametrize("groups", [256, 1024])
+@pytest.mark.parametrize("seed", range(3))
+def test_balance_is_back_within_two_batches_of_a_swapped_hot_set(groups, seed, measure):
+    batches = drifting_batches(100_000, 1.2, 100_000, 16, swaps=[6, 12], seed=seed)
+    course, decisions, _ = stream(Controller(), uniform_plan(PARTITIONS, groups), batches, measure)
+    assert [number for number, decision in enumerate(decisions) if decision.applied] == [0, 6, 12]
+    settled = [ratio for number, ratio in enumerate(course) if number not in {0, 6, 12}]
+    assert max(settled) <= 1.10
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.0, 1.5])
+def test_other_skews_settle_too_and_a_steady_one_is_planned_once(exponent, measure):
+    batches = drifting_batches(100_000, exponent, 100_000, 10, swaps=[5], seed=1)
+    course, decisions, _ = stream(Controller(), uniform_plan(PARTITIONS, 1024), batches, measure)
+    assert max(course[2:5] + course[7:]) <= 1.10
+    assert sum(decision.applied for decision in decisions) <= 3
+
+
+def test_a_slowly_drifting_hot_set_is_followed(measure):
+    batches = drifting_batches(100_000, 1.2, 50_000, 20, drift=0.05, seed=3)
+    course, _, _ = stream(Controller(), uniform_plan(PARTITIONS, 1024), batches, measure)
+    assert np.mean(np.array(course[2:]) <= 1.10) >= 0.8
+
+
+def test_a_rare_slow_key_is_isolated(measure):
+    rng = np.random.default_rng(5)
+    keys = key_fingerprints(np.arange(20_000), 5)
+    slow = int(keys[7])
+    batches = [np.append(keys[rng.integers(0, len(keys), 20_000)], [slow] * 20) for _ in range(4)]
+    course, decisions, plan = stream(
+        Controller(), uniform_plan(PARTITIONS, 1024), batches, measure, row_seconds={slow: 0.05}
+    )
+    assert max(course) < 1.2  # by rows nothing is amiss
+    assert [decision.applied for decision in decisions][:2] == [False, True]
+    assert slow in plan.isolated
+    beside = plan.tail == plan.isolated[slow]
+    assert beside.mean() < 0.5 / PARTITIONS
+
+
+def test_a_pinned_plan_is_kept_whatever_is_asked():
+    plan = uniform_plan(4, 64)
+    decision = decide(Policy(), plan, skewed(), pinned=True, partitions=8)
+    assert (decision.action, decision.plan, decision.proposed) == ("keep", plan, None)
+    assert decision.reason.startswith("plan 0 is pinned; imbalance 1.7")
+
+
+def test_observing_scores_and_advising_proposes():
+    plan, loads = uniform_plan(4, 64), skewed()
+    observed = decide(Policy("observe"), plan, loads, partitions=8)
+    assert (observed.action, observed.proposed, observed.plan) == ("keep", None, plan)
+    assert observed.numbers["imbalance_before"] > observed.numbers["bound"] == 1.0
+    advised = decide(Policy("advise"), plan, loads)
+    assert (advised.action, advised.applied, advised.plan) == ("replan", False, plan)
+    applied = decide(Policy(), plan, loads)
+    assert applied.applied
+    assert applied.plan == applied.proposed == advised.proposed
+    rescaled = decide(Policy("advise"), plan, loads, partitions=8)
+    assert (rescaled.action, rescaled.applied, rescaled.plan) == ("rescale", False, plan)
+
+
+def test_a_planner_that_fails_or_disobeys_leaves_the_plan_in_force():
+    plan, loads = uniform_plan(4, 64), skewed()
+    for partitions in (None, 8):
+        failed = decide(Policy(planner=Failing()), plan, loads, partitions=partitions)
+        assert (failed.action, failed.plan) == ("keep", plan)
+        assert failed.reason == "planner 'failing' failed (ZeroDivisionError: 0 is of no use)"
+        disobedient = decide(Policy(planner=Disobedient()), plan, loads, partitions=partitions)
+        assert disobedient.action == "keep"
+        assert "were asked for" in disobedient.reason
+    impossible = decide(Policy(), plan, loads, partitions=65)
+    assert (impossible.action, impossible.plan) == ("keep", plan)
+    assert "65 partitions need at least 65 tail groups" in impossible.reason
+
+
+def test_nothing_is_planned_before_anything_was_measured():
+    plan = uniform_plan(4, 64)
+    decision = decide(Policy(), plan, Controller().loads(plan))
+    assert (decision.action, decision.reason) == ("keep", "no load was measured yet")
+    assert decide(Policy(), plan, Controller().loads(plan), partitions=8).plan.partitions == 8
+
+
+def test_a_plan_within_the_trigger_is_kept():
+    plan = uniform_plan(4, 64)
+    decision = decide(Policy(trigger=2.0), plan, skewed())
+    assert (decision.action, decision.reason) == ("keep", "imbalance 1.714 is within 200% of the bound 1.000")
+
+
+def test_replans_keep_their_interval():
+    plan, loads = uniform_plan(4, 64), skewed()
+    policy = Policy(minimum_interval=5)
+    assert "but 4 of 5 batches have passed" in decide(policy, plan, loads, last_replan=16).reason
+    assert decide(policy, plan, loads, last_replan=15).applied
+    assert decide(Policy(), plan, loads, last_replan=19).applied
+
+
+def test_soon_after_a_replan_a_plan_must_save_more():
+    plan, loads = uniform_plan(4, 64), skewed()
+    policy = Policy(minimum_gain=0.3, hysteresis=0.3)
+    assert decide(policy, plan, loads).applied
+    recent = decide(policy, plan, loads, last_replan=15)
+    assert recent.action == "keep"
+    assert recent.reason.startswith("hysteresis: imbalance 1.714 -> ")
+    assert recent.proposed is not None
+    assert decide(policy, plan, loads, last_replan=10).applied
+    demanding = decide(Policy(minimum_gain=0.6), plan, loads)
+    assert "less than the 60.0% that a replan must save" in demanding.reason
+
+
+def test_moving_must_take_less_time_than_it_saves():
+    plan, loads = uniform_plan(4, 64), skewed(state=1e9)
+    assert decide(Policy(move_rate=1e9), plan, loads).applied
+    slow = decide(Policy(move_rate=1e6), plan, loads)
+    assert slow.action == "keep"
+    assert "but moving takes" in slow.reason
+    assert decide(Policy(move_rate=1e6, horizon=10**4), plan, loads).applied
+    assert decide(Policy(move_rate=1e6), plan, loads, move_rate=1e9).applied
+    assert slow.numbers["move_seconds"] > slow.numbers["gain_seconds"] > 0
+
+
+def test_budgets_limit_what_moves():
+    plan, loads = uniform_plan(4, 64), skewed(state=1e6)
+    free = decide(Policy(), plan, loads)
+    budget = free.numbers["move_bytes"] / 2
+    limited = decide(Policy(budget_bytes=budget), plan, loads)
+    assert limited.applied
+    assert 0 < limited.numbers["move_bytes"] <= budget
+    assert limited.numbers["imbalance_after"] > free.numbers["imbalance_after"]
+    none = decide(Policy(budget_seconds=0), plan, loads)
+    assert (none.action, none.plan) == ("keep", plan)
+    assert "above the budget" in decide(Policy(planner=Boundless(), budget_bytes=budget), plan, loads).reason
+
+
+def test_the_load_of_few_rows_may_be_chance():
+    plan = uniform_plan(4, 64)
+    few = MeasuredLoads(64).add(BatchLoads(64, {0: Work(12, 1), 1: Work(6, 1), 2: Work(5, 1), 3: Work(7, 1)}))
+    decision = decide(Policy(), plan, few)
+    assert decision.action == "keep"
+    assert "may be chance: 30 rows explain" in decision.reason
+
+
+def test_a_decision_is_recorded_in_plain_values():
+    decision = decide(Policy(), uniform_plan(4, 64), skewed(state=1e3))
+    record = decision.to_dict()
+    assert (record["action"], record["plan"], record["proposed"]) == ("replan", 1, 1)
+    assert set(decision.numbers) == {
+        *("imbalance_before", "imbalance_after", "bound", "noise", "gain_seconds"),
+        *("move_bytes", "copy_bytes", "move_seconds", "keys_moved", "groups_moved"),
+    }
+    assert all(type(value) is float for value in decision.numbers.values())
+
+
+def test_a_stored_record_goes_on_only_by_the_same_rule():
+    plan, loads = uniform_plan(4, 64), skewed()
+    stored = loads.to_bytes()
+    assert Controller().loads(plan, stored).to_bytes() == stored
+    assert Controller(Policy(load="rows")).loads(plan, stored).total == 0
+    with pytest.raises(Mismatch, match="64 tail groups"):
+        Controller().loads(uniform_plan(4, 128), stored)
+
+
+def test_loads_of_another_history_and_impossible_figures_are_refused():
+    plan, loads = uniform_plan(4, 64), skewed()
+    with pytest.raises(Mismatch, match="hash seed"):
+        decide(Policy(), uniform_plan(4, 64, hash_seed=7), loads)
+    with pytest.raises(InvalidArgument, match="batch_seconds"):
+        decide(Policy(), plan, loads, batch_seconds=-1)
+    with pytest.raises(InvalidArgument, match="move_rate"):
+        decide(Policy(), plan, loads, move_rate=0)

@@ -1,0 +1,34 @@
+import pytest
+
+from equipoise import KIP, InvalidArgument
+from equipoise.adapt import Policy
+
+
+def test_the_smaller_of_two_budgets_counts():
+    assert Policy().budget(1e6) is None
+    assert Policy(budget_bytes=5e6, budget_seconds=2).budget(1e6) == 2e6
+    assert Policy(budget_bytes=5e6, budget_seconds=9).budget(1e6) == 5e6
+    assert Policy(budget_bytes=0).budget(1e6) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"mode": "manual"}, "mode must be one of observe, advise, auto"),
+        ({"planner": "kipp"}, "there is no planner 'kipp'"),
+        ({"planner": KIP}, "planner must be a Planner or the name of one"),
+        ({"load": "bytes"}, "load must be one of"),
+        ({"decay": 1.0}, "decay"),
+        ({"trigger": -0.1}, "trigger"),
+        ({"minimum_gain": -0.1}, "minimum_gain"),
+        ({"minimum_gain": 0.6, "hysteresis": 0.4}, "together they must be below 1"),
+        ({"minimum_interval": 0}, "minimum_interval"),
+        ({"horizon": 0}, "horizon"),
+        ({"budget_bytes": -1}, "budget_bytes"),
+        ({"budget_seconds": float("nan")}, "budget_seconds"),
+        ({"move_rate": 0}, "move_rate"),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused(options, complaint):
+    with pytest.raises(InvalidArgument, match=complaint):
+        Policy(**options)

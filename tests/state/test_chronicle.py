@@ -1,0 +1,62 @@
+"""What became of every batch is remembered longer than the log has its record."""
+
+import pytest
+
+from equipoise.errors import Damaged
+from equipoise.state import chronicle
+from equipoise.state.log import GroupTable
+
+
+def play(hand, first, last, *, every=5, retain=2):
+    table = hand.log.table(first - 1) if first else GroupTable()
+    for version in range(first, last + 1):
+        table.advance(hand.append(version, measures={"rows": version}))
+        if version and version % every == 0:
+            hand.log.summarise(table, hand.epoch)
+            chronicle.write(hand.log, version)
+            hand.log.forget_before(version - retain)
+
+
+def test_every_batch_is_remembered_once(hand):
+    play(hand, 0, 23)
+    rows = list(chronicle.rows(hand.storage))
+    assert [row["version"] for row in rows] == list(range(24))
+    assert [row["measures"]["rows"] for row in rows] == list(range(24))
+    assert rows[7] == {
+        "batch": 6,
+        "version": 7,
+        "time_ms": 1007,
+        "watermark_ms": 0,
+        "plan": 0,
+        "next_plan": 0,
+        "decision": {"action": "keep", "applied": False, "reason": "", "numbers": {"bound": 1.5}},
+        "measures": {"rows": 7},
+    }
+    assert hand.log.oldest() > 0
+
+
+def test_a_batch_that_is_delivered_again_is_not_forgotten(hand):
+    play(hand, 0, 10)
+    chronicle.write(hand.log, 10)
+    play(hand, 11, 20)
+    assert [row["version"] for row in chronicle.rows(hand.storage)] == list(range(21))
+
+
+def test_an_empty_checkpoint_has_no_history(hand):
+    assert list(chronicle.rows(hand.storage)) == []
+
+
+def test_the_oldest_files_go(hand, monkeypatch):
+    monkeypatch.setattr(chronicle, "FILES_KEPT", 3)
+    play(hand, 0, 40)
+    assert hand.storage.names("history") == [f"{version:020d}" for version in (30, 35, 40)]
+    assert [row["version"] for row in chronicle.rows(hand.storage)] == list(range(26, 41))
+
+
+def test_a_damaged_file_is_named(hand):
+    play(hand, 0, 5)
+    path = f"history/{5:020d}"
+    sound = hand.storage.read(path)
+    hand.storage.write(path, sound[:20] + bytes([sound[20] ^ 1]) + sound[21:])
+    with pytest.raises(Damaged, match=path):
+        list(chronicle.rows(hand.storage))

@@ -1,0 +1,173 @@
+"""One query at a time commits to a checkpoint, and the one that was taken over finds out."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+from equipoise.errors import CheckpointInUse, Damaged, Fenced, StorageFailed, UnknownFormat
+from equipoise.framing import seal
+from equipoise.state import fencing
+from equipoise.state.fencing import claim
+from equipoise.storage import Storage
+
+CLAIM = """
+    import sys
+    from equipoise.state.fencing import claim
+    from equipoise.storage import Storage
+    epoch = claim(Storage(sys.argv[1]), lambda owner: False)
+    print(epoch.number, flush=True)
+    sys.stdin.read()
+    epoch.release()
+"""
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return Storage(str(tmp_path))
+
+
+@pytest.fixture
+def elsewhere(storage):
+    """A query of another process, which has claimed the checkpoint."""
+    command = [sys.executable, "-c", textwrap.dedent(CLAIM), storage.location]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "1\n"
+        yield process
+        process.kill()
+
+
+def nobody(_):
+    return False
+
+
+def test_epochs_count_up_and_earlier_claims_are_cleaned_away(storage):
+    for number in (1, 2, 3):
+        epoch = claim(storage, nobody)
+        assert epoch.number == number
+        epoch.check()
+        epoch.release()
+        assert storage.names("epochs") == [epoch.name, f"{epoch.name}.released"]
+
+
+def test_a_second_query_of_this_process_is_refused_while_the_first_runs(storage):
+    first = claim(storage, nobody)
+    with pytest.raises(CheckpointInUse, match=f"process {os.getpid()} is running on .*stop it first"):
+        claim(storage, lambda owner: owner == first.owner)
+    first.check()
+    assert claim(storage, lambda owner: owner != first.owner).number == 2
+
+
+def test_a_query_that_was_taken_over_is_fenced_off(storage):
+    first = claim(storage, nobody)
+    second = claim(storage, nobody)
+    with pytest.raises(Fenced, match=rf"taken over .*epoch {second.name}.*delivered nothing"):
+        first.check()
+    first.release()  # too late to matter
+    second.check()
+    assert storage.names("epochs") == [second.name]
+
+
+def test_a_query_of_another_process_is_refused_while_that_lives(storage, elsewhere):
+    with pytest.raises(CheckpointInUse, match=f"process {elsewhere.pid} is running"):
+        claim(storage, nobody)
+
+
+def test_a_query_that_has_ended_well_makes_room(storage, elsewhere):
+    elsewhere.stdin.close()
+    assert elsewhere.wait() == 0
+    assert claim(storage, nobody).number == 2
+
+
+def test_a_query_that_was_killed_makes_room(storage, elsewhere):
+    elsewhere.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, elsewhere.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked yet: a zombie process
+    assert claim(storage, nobody).number == 2
+    elsewhere.wait()
+    assert claim(storage, nobody).number == 3
+
+
+def test_a_released_checkpoint_is_free_although_its_process_lives(storage):
+    epoch = claim(storage, nobody)
+    epoch.release()
+    assert claim(storage, lambda _: True).number == 2
+
+
+def test_a_query_of_another_machine_cannot_be_seen_and_is_fenced_off(storage, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(fencing, "_machine", lambda: "another")
+        first = claim(storage, nobody)
+    claim(storage, lambda _: True)
+    with pytest.raises(Fenced):
+        first.check()
+
+
+def test_a_process_with_the_number_of_a_dead_one_is_another(storage, elsewhere, monkeypatch):
+    started = fencing._started(elsewhere.pid)
+    monkeypatch.setattr(fencing, "_started", lambda _: started + 1)
+    assert claim(storage, nobody).number == 2
+
+
+def test_of_two_claims_with_one_number_exactly_one_goes_on(storage, monkeypatch):
+    names = iter(["b" * 32, "a" * 32])
+    first = claim(storage, nobody)
+    monkeypatch.setattr(fencing, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=next(names))))
+    real = fencing._claims
+    seen = []
+
+    def before_the_other(where):
+        seen.append(where)
+        return [first.name] if len(seen) in {1, 3} else real(where)  # neither has seen the other's claim
+
+    monkeypatch.setattr(fencing, "_claims", before_the_other)
+    higher = claim(storage, nobody)
+    with pytest.raises(Fenced):
+        claim(storage, nobody)
+    higher.check()
+    assert higher.owner == "b" * 32
+
+
+def test_of_many_claims_at_once_one_is_left(storage):
+    def try_it(_):
+        try:
+            return claim(storage, nobody)
+        except (Fenced, StorageFailed):  # fenced off, or what it wanted to look at was cleaned away
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        epochs = [epoch for epoch in pool.map(try_it, range(24)) if epoch is not None]
+    alive = 0
+    for epoch in epochs:
+        try:
+            epoch.check()
+        except Fenced:
+            continue
+        alive += 1
+    assert alive <= 1
+    assert claim(storage, nobody).number > max(epoch.number for epoch in epochs)
+
+
+def test_a_lost_claim_is_told(storage):
+    epoch = claim(storage, nobody)
+    storage.delete_folder("epochs")
+    with pytest.raises(StorageFailed, match="has lost the claim"):
+        epoch.check()
+    assert claim(storage, nobody, above=7).number == 8
+
+
+def test_a_damaged_claim_is_named_with_the_way_out(storage):
+    epoch = claim(storage, nobody)
+    path = f"epochs/{epoch.name}"
+    sound = storage.read(path)
+    for data in (b"", sound[:-1], seal("epoch", 1, ["machine"])):
+        storage.write(path, data)
+        with pytest.raises(Damaged, match=f"{epoch.name}.*delete the file"):
+            claim(storage, nobody)
+    storage.write(path, seal("epoch", 2, []))
+    with pytest.raises(UnknownFormat, match=f"{epoch.name}.*format 2"):
+        claim(storage, nobody)
