@@ -20,11 +20,16 @@ BENCHMARKS = {
     "batch-groups": "equipoise.bench.batch_groups",
     "batch-even": "equipoise.bench.batch_even",
     "batch-real": "equipoise.bench.batch_real",
+    "stream-throughput": "equipoise.bench.stream_throughput",
+    "stream-drift": "equipoise.bench.stream_drift",
+    "stream-real": "equipoise.bench.stream_real",
+    "state-growth": "equipoise.bench.state_growth",
+    "stream-even": "equipoise.bench.stream_even",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
 
 
-NEED_DATA = {"batch-real"}
+NEED_DATA = {"batch-real", "stream-real"}
 """Benchmarks of real data, which run only with ``--data``."""
 
 
@@ -35,7 +40,7 @@ def benchmark(name: str) -> ModuleType:
     try:
         return import_module(BENCHMARKS[name])
     except ModuleNotFoundError as error:
-        if error.name in {"pyspark", "pandas", "pyarrow"}:
+        if error.name in {"pyspark", "pandas", "pyarrow", "lmdb"}:
             require_pyspark()
         raise
 

@@ -1,4 +1,4 @@
-"""equipoise on Apache Spark: profile, advise and balance keyed work.
+"""equipoise on Apache Spark: profile, advise and balance keyed work, and keyed state in streams that moves.
 
 Needs Spark 4.1 or newer, on Classic or on Connect; uses the public DataFrame API only.
 """
@@ -10,18 +10,35 @@ require_pyspark()
 from equipoise.spark.advice import Action, Advice, Operation, advise
 from equipoise.spark.balanced_frame import BalancedCogroups, BalancedFrame, BalancedGroups, balance, balanced
 from equipoise.spark.report import Report, Strategy, profile
+from equipoise.spark.stream import sinks
+from equipoise.spark.stream.aggregator import Aggregator
+from equipoise.spark.stream.local import LocalQuery
+from equipoise.spark.stream.query import StatefulQuery
+from equipoise.spark.stream.state_reader import history, read_state
+from equipoise.spark.stream.stateful import StatefulStream, stateful
+from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
 
 __all__ = [
     "Action",
     "Advice",
+    "Aggregator",
     "BalancedCogroups",
     "BalancedFrame",
     "BalancedGroups",
+    "KeyBatch",
+    "LocalQuery",
     "Operation",
     "Report",
+    "StatefulQuery",
+    "StatefulStream",
     "Strategy",
+    "VectorProcessor",
     "advise",
     "balance",
     "balanced",
+    "history",
     "profile",
+    "read_state",
+    "sinks",
+    "stateful",
 ]

@@ -1,16 +1,29 @@
 """What can be learned about the cluster through the DataFrame API alone, on Classic and on Connect."""
 
+from weakref import WeakKeyDictionary
+
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.errors import InvalidArgument
 
+_known_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+
 
 def task_slots(spark: SparkSession) -> int:
-    """Tasks that run at a time, as Spark's default parallelism states it."""
+    """Tasks that run at a time, as Spark's default parallelism states it.
+
+    Asking is a small job, so each session is asked once; pass ``slots`` where the cluster grows or shrinks.
+    """
+    if spark not in _known_slots:
+        _known_slots[spark] = _ask_slots(spark)
+    return _known_slots[spark]
+
+
+def _ask_slots(spark: SparkSession) -> int:
     numbered = spark.range(0, 1 << 14).select(F.spark_partition_id().alias("partition"))
     counted = numbered.agg((F.max("partition") + 1).alias("slots")).first()
-    assert counted is not None  # noqa: S101 - an aggregate without groups has one row; this tells the type checker
+    assert counted is not None  # noqa: S101 - this tells the type checker
     return int(counted["slots"])
 
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow.fs
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import Damaged, Mismatch, UnknownFormat
+from equipoise.errors import Damaged, Mismatch, StorageFailed, UnknownFormat
 from equipoise.framing import seal, unseal
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.keys import Key
 from equipoise.spark.sample import Sample, Weight
+from equipoise.storage import Storage
 
 OBSERVED_ROWS = 50_000
 """Wanted number of rows that a run observes of itself; they travel to the driver with its metrics."""
@@ -60,13 +60,12 @@ class History:
         destroy it.
         """
         try:
-            filesystem, path = _locate(self.path)
-            if filesystem.get_file_info(path).type == pyarrow.fs.FileType.NotFound:
+            storage, name = self._storage()
+            if not storage.exists(name):
                 return None
-            with filesystem.open_input_stream(path) as stream:
-                key, weight, loads = unseal(_KIND, _FORMAT_VERSION, stream.read())
+            key, weight, loads = unseal(_KIND, _FORMAT_VERSION, storage.read(name))
             found = KeyLoads.from_bytes(loads)
-        except (OSError, Damaged) as error:
+        except (StorageFailed, Damaged) as error:
             warnings.warn(f"history {self.path} is not used: {error}", RuntimeWarning, stacklevel=3)
             return None
         except UnknownFormat as error:
@@ -82,15 +81,12 @@ class History:
         """Blend the loads of a run into the record; a reader sees the old record or the new, never a part."""
         past = self.load()
         record = loads if past is None else past.blend(loads)
-        filesystem, path = _locate(self.path)
-        temporary = f"{path}.{uuid.uuid4().hex}"
-        with filesystem.open_output_stream(temporary) as stream:
-            stream.write(seal(_KIND, _FORMAT_VERSION, [list(self.key), self.weight, record.to_bytes()]))
-        filesystem.move(temporary, path)
+        storage, name = self._storage()
+        storage.write(name, seal(_KIND, _FORMAT_VERSION, [list(self.key), self.weight, record.to_bytes()]))
 
-
-def _locate(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    return pyarrow.fs.FileSystem.from_uri(path) if "://" in path else (pyarrow.fs.LocalFileSystem(), path)
+    def _storage(self) -> tuple[Storage, str]:
+        folder, _, name = self.path.rpartition("/")
+        return Storage(folder or "."), name
 
 
 class Recorder:

@@ -35,9 +35,9 @@ class Key:
         return ", ".join(self.names)
 
 
-def resolve_key(df: DataFrame, key: KeyLike) -> Key:
-    """Check that ``df`` is a batch DataFrame of a usable Spark and that ``key`` can be hashed and grouped by."""
-    _check_frame(df)
+def resolve_key(df: DataFrame, key: KeyLike, *, streaming: bool = False) -> Key:
+    """Check that ``df`` is a DataFrame of the wanted kind and of a usable Spark, and that its key can be grouped by."""
+    _check_frame(df, streaming=streaming)
     given = [key] if isinstance(key, str | Column) else list(key)
     if not given:
         raise InvalidArgument("the key has no column; name at least one")
@@ -85,16 +85,20 @@ def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
         raise InvalidArgument(message) from error
 
 
-def _check_frame(df: DataFrame) -> None:
+def _check_frame(df: DataFrame, *, streaming: bool) -> None:
     version = df.sparkSession.version
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SPARK:
         raise SparkUnavailable(
             f"Spark {version} cannot place rows by partition number (repartitionById); use Spark 4.1 or newer"
         )
-    if df.isStreaming:
+    if streaming and not df.isStreaming:
         raise InvalidArgument(
-            "this is a streaming DataFrame, and profile, advise and balance are for batches; "
-            "inside foreachBatch the DataFrame of each micro-batch can be used"
+            "this is a batch DataFrame, and stateful is for streams; read it with spark.readStream, or use balance"
+        )
+    if df.isStreaming and not streaming:
+        raise InvalidArgument(
+            "this is a streaming DataFrame, and profile, advise and balance are for batches; use stateful, "
+            "or the DataFrame of each micro-batch inside foreachBatch"
         )
 
 

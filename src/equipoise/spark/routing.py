@@ -33,24 +33,35 @@ def partition_column(plan: Plan, fingerprint: Column) -> Column:
     fingerprint
         BIGINT column of fingerprints: ``xxhash64`` of the key columns.
     """
+    tail = F.get(int_array(plan.tail), _modulo(fingerprint, plan.tail_groups))
+    return _looked_up(plan, fingerprint, tail, plan.assign(plan.isolated_keys))
+
+
+def group_column(plan: Plan, fingerprint: Column) -> Column:
+    """Number of the key group of each row: its tail group, or H plus the place of its key among the isolated ones."""
+    places = np.arange(len(plan.isolated_keys)) + plan.tail_groups
+    return _looked_up(plan, fingerprint, _modulo(fingerprint, plan.tail_groups), places)
+
+
+def _looked_up(plan: Plan, fingerprint: Column, tail: Column, isolated: NDArray[np.signedinteger]) -> Column:
+    """``isolated[i]`` for rows of the i-th isolated key, ``tail`` for the others."""
     if plan.hash_seed != FINGERPRINT_SEED:
         raise InvalidArgument(
             f"plan {plan.version} routes fingerprints of seed {plan.hash_seed}, but Spark's xxhash64 has seed "
             f"{FINGERPRINT_SEED}; plan from fingerprints made with the default seed"
         )
-    tail = F.get(_array(plan.tail, "int"), _modulo(fingerprint, plan.tail_groups))
     if not plan.isolated:
         return tail
     displacements, slots = perfect_hash(plan.isolated_keys)
-    partitions = np.full(len(slots), -1)
+    values = np.full(len(slots), -1)
     occupied = slots >= 0
-    partitions[occupied] = plan.assign(plan.isolated_keys)[slots[occupied]]
+    values[occupied] = isolated[slots[occupied]]
     keys = np.zeros(len(slots), dtype=np.int64)
     keys[occupied] = plan.isolated_keys[slots[occupied]]
     displacement = F.get(_array(displacements, "bigint"), _modulo(fingerprint, len(displacements)))
     slot = _modulo(F.xxhash64(displacement, fingerprint), len(slots))
-    found = (F.get(_array(keys, "bigint"), slot) == fingerprint) & (F.get(_array(partitions, "int"), slot) >= 0)
-    return F.when(found, F.get(_array(partitions, "int"), slot)).otherwise(tail)
+    found = (F.get(_array(keys, "bigint"), slot) == fingerprint) & (F.get(int_array(values), slot) >= 0)
+    return F.when(found, F.get(int_array(values), slot)).otherwise(tail)
 
 
 def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -75,6 +86,11 @@ def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
         displacements[bucket] = displacement
         slots[wanted] = members
     return displacements, slots
+
+
+def int_array(values: Sequence[int] | NDArray[np.generic]) -> Column:
+    """An ARRAY<INT> constant."""
+    return _array(values, "int")
 
 
 def _array(values: Sequence[int] | NDArray[np.generic], element: str) -> Column:

@@ -1,0 +1,1 @@
+"""Keyed state in Structured Streaming that moves with the load."""

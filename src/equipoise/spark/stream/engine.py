@@ -1,0 +1,279 @@
+"""The driver's part of a micro-batch, called by ``foreachBatch``.
+
+1. The plan of batch b was fixed by the commit before, so a replay uses the same one.
+2. Rows are routed, placed, sorted and handed to tasks, in one job.
+3. Tasks read the state as of the commit before and write files under names of their own.
+4. The driver commits: which files count, and the plan of the next batch. This is the moment of truth.
+5. The sink receives the committed output files. A batch that is replayed after its commit is only delivered again.
+
+Everything that is needed to go on is in the checkpoint; what is held in memory can be read anew.
+"""
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+import msgspec
+
+from equipoise.adapt import BatchLoads, Work, busy_fraction
+from equipoise.errors import Damaged, LogBroken
+from equipoise.failpoints import failpoint
+from equipoise.metrics import load_imbalance
+from equipoise.spark.stream.jobs import Jobs, Rows
+from equipoise.spark.stream.next_plan import Choice, NextPlan
+from equipoise.spark.stream.order import Manifest, Order
+from equipoise.spark.stream.settings import Settings
+from equipoise.state import chronicle
+from equipoise.state.catch_up import Recent
+from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.garbage import GarbageCollector
+from equipoise.state.log import SUMMARY_EVERY, Commit, CommitLog, GroupTable
+from equipoise.state.ownership import Handover, Layout, fingerprint_of
+from equipoise.state.snapshots import due_snapshots
+from equipoise.storage import Storage
+
+
+class Engine(Generic[Rows]):
+    """Runs micro-batches one after the other.
+
+    Parameters
+    ----------
+    settings
+        How the query was started.
+    jobs
+        Where tasks run.
+    clock
+        Milliseconds since 1970.
+    """
+
+    def __init__(self, settings: Settings, jobs: Jobs[Rows], clock: Callable[[], int]) -> None:
+        self._settings = settings
+        self._jobs = jobs
+        self._clock = clock
+        self._progress: _Progress | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_progress": None}
+
+    def __call__(self, rows: Rows, batch: int) -> None:
+        """Run a micro-batch, or deliver it again."""
+        progress = self._recovered()
+        version = batch + 1
+        if version == progress.head + 1:
+            progress.commit(self._run(progress, rows, version))
+        elif version != progress.head:
+            raise LogBroken(
+                f"Spark asks for batch {batch} but the log in {progress.storage.location} ends with batch "
+                f"{progress.head - 1}; the two halves of the checkpoint are of different times: restore both "
+                "from one copy"
+            )
+        else:
+            _verify(progress.storage, progress.last)
+        failpoint("driver.before-sink")
+        files = [progress.storage.at(file.path) for file in progress.last.outputs]
+        self._settings.sink(self._jobs.outputs(rows, files), batch)
+        failpoint("driver.after-sink")
+        progress.tidy()
+
+    def initialise(self, rows: Rows | None) -> None:
+        """Make version 0, the initial state, unless it is there."""
+        progress = self._recovered()
+        if progress.head >= 0:
+            return
+        if rows is not None:
+            progress.commit(self._run(progress, rows, 0))
+        else:
+            progress.commit(self._commit(progress, self._order(progress, 0), [], 0.0))
+
+    def _recovered(self) -> "_Progress":
+        if self._progress is None:
+            self._progress = _Progress(self._settings)
+        return self._progress
+
+    def _run(self, progress: "_Progress", rows: Rows, version: int) -> Commit:
+        start = time.perf_counter()
+        order = self._order(progress, version, self._jobs.columns(rows))
+        try:
+            manifests = self._jobs.run(rows, progress.plan, order, late_ms=progress.late_ms)
+        except Exception:
+            self._settings.epoch.check()  # whoever has taken over also deletes files: that is the cause to tell
+            raise
+        found = sorted(manifest.partition for manifest in manifests)
+        if found != list(range(progress.plan.partitions)):
+            raise LogBroken(
+                f"batch {order.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
+                "a setting of Spark changes the number of partitions of a shuffle: see the page on limits"
+            )
+        return self._commit(progress, order, manifests, time.perf_counter() - start)
+
+    def _order(self, progress: "_Progress", version: int, columns: Sequence[str] = ()) -> Order:
+        settings, plan = self._settings, progress.plan
+        layout = Layout(plan)
+        identity = settings.identity
+        event_time = columns.index(settings.watermark.column) if settings.watermark and version else None
+        return Order(
+            location=progress.storage.location,
+            query=identity.name,
+            version=version,
+            time_ms=self._clock(),
+            watermark_ms=progress.watermark_ms,
+            time_mode=identity.time_mode,
+            groups=layout.names,
+            owners=layout.owners.tolist(),
+            recent={group: Recent.of(chain) for group, chain in progress.table.chains.items()},
+            handover=Handover.between(progress.previous_plan, plan),
+            snapshots=due_snapshots(progress.table) if version else frozenset(),
+            variables=settings.variables,
+            removed_tags=settings.removed - progress.removed,
+            key_fields=[columns.index(name) for name in identity.key] if columns else [],
+            key_schema=identity.key_schema,
+            event_time=event_time,
+            output_schema=settings.output_arrow,
+            timezone=settings.timezone,
+            cache=settings.cache,
+            state_schema=settings.state_arrow,
+            initial=not version,
+        )
+
+    def _commit(self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float) -> Commit:
+        settings, plan = self._settings, progress.plan
+        loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys())
+        measures = _measures(manifests, plan.partitions, seconds, settings.target_seconds)
+        choice = progress.next_plan.choose(plan, loads, order.batch, measures) if order.version else Choice.keep(plan)
+        failpoint("driver.before-plan")
+        is_new = choice.plan is not plan
+        name = progress.checkpoint.keep_plan(choice.plan, settings.epoch.number) if is_new else progress.plan_name
+        failpoint("driver.after-plan")
+        dropped = [group for groups in order.handover.folded.values() for group in groups]
+        return Commit(
+            version=order.version,
+            epoch=settings.epoch.number,
+            time_ms=order.time_ms,
+            watermark_ms=progress.watermark_ms,
+            next_watermark_ms=_watermark(progress.watermark_ms, manifests, settings),
+            plan=progress.plan_name,
+            next_plan=name,
+            sections={group: section for manifest in manifests for group, section in manifest.sections.items()},
+            snapshots={group: each for manifest in manifests for group, each in manifest.snapshots.items()},
+            dropped=[group for group in dropped if group in progress.table.chains],
+            outputs=[file for manifest in manifests for file in manifest.outputs],
+            variables={name: msgspec.to_builtins(spec) for name, spec in settings.variables.items()},
+            loads=choice.loads,
+            decision=choice.decision,
+            measures=measures,
+        )
+
+
+class _Progress:
+    """Where a query is; made from the log."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.storage: Storage = settings.epoch.storage
+        self.checkpoint = Checkpoint(self.storage)
+        self.log = CommitLog(self.storage)
+        self.head = self.log.head()
+        if self.head >= 0:
+            self.last = self.log.adopt(settings.epoch)
+        self.table = self.log.table(self.head) if self.head >= 0 else GroupTable()
+        self._garbage = GarbageCollector(self.storage, settings.retain)
+        self.removed: frozenset[int] = frozenset()
+        self.next_plan = NextPlan(settings, self.checkpoint)
+        if self.head < 0:
+            self.plan = self.previous_plan = self.next_plan.first()
+            self.plan_name = self.checkpoint.keep_plan(self.plan, settings.epoch.number)
+            self.watermark_ms = self.late_ms = 0
+            return
+        self._garbage.sweep(self.log, self.table)
+        self.plan = self.checkpoint.plan(self.last.plan)
+        self._take_up(self.last)
+        self.next_plan.recover(self.plan, self.last, self.log)
+
+    def commit(self, commit: Commit) -> None:
+        """Write the record; from here on the batch has happened."""
+        failpoint("driver.before-commit")
+        self.log.append(commit, self._settings.epoch)
+        failpoint("driver.after-commit")
+        idle = self.table.advance(commit)
+        self.head, self.last = commit.version, commit
+        self._garbage.retire(commit.version, idle)
+        self.removed = self._settings.removed
+        self._take_up(commit)
+
+    def tidy(self) -> None:
+        """Summarise the log now and then, and delete what nobody needs."""
+        if self.head % SUMMARY_EVERY == 0:
+            failpoint("driver.before-summary")
+            self.log.summarise(self.table, self._settings.epoch)
+            failpoint("driver.in-summary")
+            chronicle.write(self.log, self.head)
+            failpoint("driver.after-summary")
+            self.log.forget_before(self.head - self._settings.retain)
+        failpoint("driver.before-garbage")
+        self._garbage.collect(self.table)
+        failpoint("driver.after-garbage")
+
+    def _take_up(self, commit: Commit) -> None:
+        self.watermark_ms, self.late_ms = commit.next_watermark_ms, commit.watermark_ms
+        self.previous_plan, self.plan_name = self.plan, commit.next_plan
+        if commit.next_plan != commit.plan:
+            self.plan = self.checkpoint.plan(commit.next_plan)
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970, as this machine has them."""
+    return time.time_ns() // 1_000_000
+
+
+def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any) -> BatchLoads:
+    groups: dict[int, Work] = {}
+    keys = {fingerprint: Work(0, 0.0, 0) for fingerprint in isolated}
+    listed: dict[int, Work] = {}
+    for manifest in manifests:
+        for name, load in manifest.loads.items():
+            fingerprint = fingerprint_of(name)
+            work = Work(load.rows, load.seconds, load.state)
+            if fingerprint is None:
+                groups[int(name[1:])] = work
+            else:
+                keys[fingerprint] = work
+        for key, rows, seconds in zip(manifest.hot_keys, manifest.hot_rows, manifest.hot_seconds, strict=True):
+            listed[key] = Work(rows, seconds)
+    return BatchLoads(tail_groups, groups, keys, listed)
+
+
+def _measures(manifests: list[Manifest], partitions: int, seconds: float, target: float) -> dict[str, Any]:
+    tasks = sorted(manifests, key=lambda manifest: manifest.partition)
+    work = [sum(load.seconds for load in each.loads.values()) for each in tasks]
+    rows = [each.rows for each in tasks]
+    return {
+        "rows": sum(rows),
+        "seconds": seconds,
+        "work_seconds": sum(work),
+        "partition_rows": rows,
+        "partition_seconds": [each.seconds for each in tasks],
+        "imbalance_rows": load_imbalance(rows) if sum(rows) else 1.0,
+        "imbalance_seconds": load_imbalance(work) if sum(work) else 1.0,
+        "state_bytes": sum(load.state for each in tasks for load in each.loads.values()),
+        "output_rows": sum(file.rows for each in tasks for file in each.outputs),
+        "busy": busy_fraction(sum(work), partitions, target),
+    }
+
+
+def _watermark(now: int, manifests: list[Manifest], settings: Settings) -> int:
+    latest = [each.latest_event_ms for each in manifests if each.latest_event_ms is not None]
+    if settings.watermark is None or not latest:
+        return now
+    return max(now, max(latest) - settings.watermark.delay_ms)
+
+
+def _verify(storage: Storage, commit: Commit) -> None:
+    """Check the output files of a batch that is delivered again: they may have been lost or damaged in between."""
+    for file in commit.outputs:
+        data = storage.read(file.path)
+        if (len(data), zlib.crc32(data)) != (file.size, file.checksum):
+            raise Damaged(
+                f"{storage.at(file.path)} does not match its checksum, and batch {commit.batch} must be delivered "
+                "again; restore the file from a copy"
+            )

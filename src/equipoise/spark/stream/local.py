@@ -1,0 +1,291 @@
+"""A stateful query without Spark: for unit tests of processors, and of this library."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, Self, TypeAlias
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from equipoise.adapt import Policy
+from equipoise.arguments import whole
+from equipoise.errors import InvalidArgument
+from equipoise.spark.stream.engine import Engine, wall_clock
+from equipoise.spark.stream.local_jobs import LocalJobs
+from equipoise.spark.stream.pandas_rows import to_arrow, to_pandas
+from equipoise.spark.stream.query import is_active_here
+from equipoise.spark.stream.settings import Settings, Watermark
+from equipoise.spark.stream.state_reader import group_entries, key_states
+from equipoise.spark.stream.steering import Steering
+from equipoise.spark.stream.user_code import Processor, UserCode
+from equipoise.state.catch_up import SectionReader
+from equipoise.state.checkpoint import Checkpoint, Identity, new_name
+from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.fencing import claim
+from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
+from equipoise.state.log import CommitLog
+from equipoise.state.timers import time_mode
+from equipoise.storage import Storage
+
+_FINISHED = "finished"
+SchemaLike: TypeAlias = StructType | pa.Schema | str
+"""A schema as users give it; text needs a Spark session to be read."""
+
+
+class LocalSchemas:
+    """Understands schemas without a session, unless they are text."""
+
+    def __init__(self, timezone: str) -> None:
+        self._timezone = timezone
+
+    def struct(self, schema: SchemaLike) -> StructType:
+        """Spark's form of a schema."""
+        if isinstance(schema, pa.Schema):
+            return from_arrow_schema(schema)
+        if isinstance(schema, StructType):
+            return schema
+        try:
+            parsed = StructType.fromDDL(schema)
+        except PySparkRuntimeError as error:
+            raise InvalidArgument(
+                f"the schema {schema!r} is text, which only Spark can read, and there is no session; "
+                "give a StructType, or start a session first"
+            ) from error
+        return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
+
+    def parsed(self, schema: SchemaLike) -> dict[str, Any]:
+        """JSON form of a schema, as it is stored."""
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.struct(schema).jsonValue()))
+        return plain
+
+    def arrow(self, schema: SchemaLike) -> pa.Schema:
+        """Arrow form of a schema."""
+        return to_arrow_schema(self.struct(schema), timezone=self._timezone)
+
+
+class LocalQuery(Steering):
+    """A stateful query that runs in this process, batch by batch, without Spark.
+
+    State, plans, commits and recovery are those of ``stateful``; only the shuffle is another one. When a batch fails,
+    give the same rows again, to this query or to a new one on the same checkpoint: that is what Spark does.
+
+    Parameters
+    ----------
+    processor
+        As for ``stateful``. Schemas that it declares as text need a Spark session.
+    key, inputSchema
+        Key column or columns, and the schema of the rows, which has them.
+    outputSchema
+        Schema of the rows that the processor yields.
+    checkpointLocation
+        As for ``stateful``; default a temporary folder that goes with the query.
+    numPartitions, timeMode, orderBy, tailGroups, hash, retain, **policy
+        As for ``stateful``.
+    watermark
+        Event-time column and delay, in milliseconds or as text like ``"10 minutes"``.
+    initialState
+        Rows with the key columns, given to ``handleInitialState`` when the query is created.
+    clock
+        Gives the processing time, milliseconds since 1970.
+    cache
+        Folder for caches; default below the checkpoint where that is local.
+    batchRows
+        Rows of an Arrow record batch; keys with more rows come in several frames.
+    timezone
+        The session's time zone.
+
+    Examples
+    --------
+    >>> import pandas as pd, pyarrow as pa
+    >>> from pyspark.sql.types import LongType, StructField, StructType
+    >>> from equipoise.spark import Aggregator
+    >>> class Count(Aggregator):
+    ...     bufferSchema = StructType([StructField("n", LongType())])
+    ...     def zero(self): return (0,)
+    ...     def reduce(self, buffer, rows): return (buffer[0] + len(rows),)
+    ...     def merge(self, one, other): return (one[0] + other[0],)
+    ...     def finish(self, key, buffer): return (*key, *buffer)
+    >>> rows, counts = pa.schema({"host": pa.string()}), pa.schema({"host": pa.string(), "n": pa.int64()})
+    >>> query = LocalQuery(Count(), key="host", inputSchema=rows, outputSchema=counts)
+    >>> query.process(pd.DataFrame({"host": ["a", "a"]})).values.tolist()
+    [['a', 2]]
+    >>> query.process(pd.DataFrame({"host": ["a"]})).values.tolist()
+    [['a', 3]]
+    >>> query.state()
+    {('a',): {'buffer': (3,)}}
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        key: str | Sequence[str],
+        inputSchema: SchemaLike,  # noqa: N803 - as Spark names schemas
+        outputSchema: SchemaLike,  # noqa: N803 - Spark's own name
+        checkpointLocation: str | None = None,  # noqa: N803 - Spark's own name
+        *,
+        numPartitions: int = 4,  # noqa: N803 - Spark's own name
+        timeMode: str = "none",  # noqa: N803 - Spark's own name
+        watermark: tuple[str, int | str] | None = None,
+        initialState: pd.DataFrame | pa.Table | None = None,  # noqa: N803 - Spark's own name
+        orderBy: str | Sequence[str] = (),  # noqa: N803 - Spark's own name
+        tailGroups: int = 256,  # noqa: N803 - as for ``stateful``
+        hash: bool = False,  # noqa: A002 - as for ``stateful``
+        retain: int = 10,
+        clock: Callable[[], int] = wall_clock,
+        cache: str | None = None,
+        batchRows: int = 10_000,  # noqa: N803 - as the others
+        timezone: str = "UTC",
+        **policy: Any,
+    ) -> None:
+        unknown = sorted(set(policy) - {field.name for field in fields(Policy)})
+        if unknown:
+            raise InvalidArgument(f"LocalQuery has no option {', '.join(unknown)}")
+        if checkpointLocation is None:
+            checkpointLocation = tempfile.mkdtemp(prefix="equipoise-")  # noqa: N806 - Spark's own name
+            weakref.finalize(self, shutil.rmtree, checkpointLocation, ignore_errors=True)
+        storage = Storage(checkpointLocation)
+        schemas = LocalSchemas(timezone)
+        self._schema, output = schemas.arrow(inputSchema), schemas.arrow(outputSchema)
+        self._timezone = timezone
+        mode = time_mode(timeMode)
+        code = UserCode(schemas, processor, output.names, mode)
+        keys = [key] if isinstance(key, str) else list(key)
+        order = (orderBy,) if isinstance(orderBy, str) else tuple(orderBy)
+        for name in (*keys, *order, *(watermark or ())[:1]):
+            if name not in self._schema.names:
+                raise InvalidArgument(f"{name!r} is not a column of inputSchema; it has {self._schema.names}")
+        identity = Checkpoint(storage).identify(
+            Identity(
+                name=new_name(),
+                key=keys,
+                key_schema=schemas.parsed(pa.schema([self._schema.field(name) for name in keys])),
+                tail_groups=whole("tailGroups", tailGroups, whole("numPartitions", numPartitions, 1)),
+                time_mode=mode,
+            )
+        )
+        log = CommitLog(storage)
+        super().__init__(claim(storage, is_active_here, above=log.last_epoch()))
+        stored = log.read(log.head()).variables if log.head() >= 0 else {}
+        known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
+        variables = merge_specs(known, code.variables, code.removed)
+        self._settings = Settings(
+            identity=identity,
+            epoch=self._epoch,
+            partitions=numPartitions,
+            runner=code.runner,
+            variables=variables,
+            removed=removed_tags(variables),
+            output_schema=outputSchema,
+            output_arrow=output,
+            sink=self._receive,
+            policy=Policy(**policy),
+            watermark=None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1])),
+            order_by=order,
+            plain_hash=hash,
+            cache=cache or (None if "://" in storage.location else storage.at("cache")),
+            timezone=timezone,
+            retain=whole("retain", retain, 1),
+            state_arrow=code.state_arrow,
+        )
+        self._jobs = LocalJobs(self._settings, whole("batchRows", batchRows, 1))
+        self._clock = clock
+        self._delivered: list[tuple[int, pa.Table]] = []
+        self._engine = self._new_engine()
+        self._engine.initialise(None if initialState is None else self._initial(initialState, keys))
+
+    @property
+    def batch(self) -> int:
+        """Number of the batch that ``process`` runs next."""
+        storage = self._epoch.storage
+        return int(storage.read(_FINISHED)) + 1 if storage.exists(_FINISHED) else 0
+
+    def process(self, rows: pd.DataFrame | pa.Table) -> pd.DataFrame:
+        """Run the next micro-batch; gives its output.
+
+        A batch that was committed before its output was delivered is not run again, whatever ``rows`` are: the
+        committed output is what it gives.
+        """
+        return to_pandas(self.process_arrow(rows), self._timezone)
+
+    def process_arrow(self, rows: pd.DataFrame | pa.Table) -> pa.Table:
+        """Run the next micro-batch; gives its output as an Arrow table."""
+        table, batch = self._table(rows), self.batch
+        self._delivered.clear()
+        try:
+            self._engine(table, batch)
+        except BaseException:
+            self._engine = self._new_engine()  # what it held in memory may be ahead of the log
+            raise
+        self._epoch.storage.write(_FINISHED, str(batch).encode())
+        [(_, output)] = self._delivered
+        return output
+
+    def state(self, version: int | None = None) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """States by key: values as tuples, lists as lists of them, maps as dicts, and the ``timers``.
+
+        Parameters
+        ----------
+        version
+            The state after batch ``version - 1``; 0 is the initial state; default the last.
+        """
+        storage, identity = self._epoch.storage, self._settings.identity
+        log = CommitLog(storage)
+        wanted = log.head() if version is None else version
+        commit, sections, keys = log.read(wanted), SectionReader(storage), KeyCodec(identity.key_schema)
+        specs = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
+        tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in specs.items() if not spec.removed}
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for chain in log.table(wanted).chains.values():
+            for row in key_states(group_entries(chain, sections), keys, tables, commit.time_ms):
+                key = tuple(row.pop(""))
+                maps = {name for name, spec, _ in tables.values() if spec.kind == "map"}
+                found[key] = {name: dict(value) if name in maps else value for name, value in row.items()}
+        return found
+
+    def close(self) -> None:
+        """End the query; another one may go on from its checkpoint."""
+        self._epoch.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _new_engine(self) -> Engine[pa.Table]:
+        return Engine(self._settings, self._jobs, self._clock)
+
+    def _receive(self, output: pa.Table, batch: int) -> None:
+        self._delivered.append((batch, output))
+
+    def _table(self, rows: pd.DataFrame | pa.Table) -> pa.Table:
+        missing = [name for name in self._schema.names if name not in _columns(rows)]
+        if missing:
+            raise InvalidArgument(f"the rows have no column {missing[0]!r} of inputSchema; they have {_columns(rows)}")
+        if isinstance(rows, pa.Table):
+            return rows.select(self._schema.names).cast(self._schema)
+        return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
+
+    def _initial(self, rows: pd.DataFrame | pa.Table, keys: list[str]) -> pa.Table:
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
+        for name in keys:
+            if name not in table.column_names:
+                raise InvalidArgument(f"initialState has no column {name!r} of the key; it has {table.column_names}")
+            typed = table.column(name).cast(self._schema.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, typed)
+        return table
+
+
+def _columns(rows: pd.DataFrame | pa.Table) -> list[str]:
+    return list(rows.column_names if isinstance(rows, pa.Table) else rows.columns)
+
+
+def _milliseconds(delay: int | str) -> int:
+    return whole("watermark", delay, 0) if isinstance(delay, int) else int(pd.Timedelta(delay).total_seconds() * 1000)

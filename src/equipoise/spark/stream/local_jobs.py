@@ -1,0 +1,131 @@
+"""Runs the tasks of a micro-batch in this process, without Spark: rows are Arrow tables.
+
+Rows are routed, placed and sorted as ``equipoise.spark.stream.placement`` does it, and a task is sent as Spark sends
+it: pickled, and made anew for every partition.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark import cloudpickle
+
+from equipoise.errors import InvalidArgument
+from equipoise.hashing import FINGERPRINT_SEED, fingerprints
+from equipoise.plan import Plan
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, marker
+from equipoise.spark.stream.order import Manifest, Order
+from equipoise.spark.stream.settings import Settings
+from equipoise.spark.stream.task import task
+from equipoise.state.ownership import Layout
+
+
+class LocalJobs:
+    """Runs tasks one after the other.
+
+    Parameters
+    ----------
+    settings
+        How the query was started.
+    batch_rows
+        Rows of a record batch, the marker included; a key with more rows spans several.
+    """
+
+    def __init__(self, settings: Settings, batch_rows: int = 10_000) -> None:
+        self._settings = settings
+        self._batch_rows = batch_rows
+
+    def columns(self, rows: pa.Table) -> Sequence[str]:
+        """Names of the columns."""
+        names: list[str] = rows.column_names
+        return names
+
+    def run(self, rows: pa.Table, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
+        """Route, place, sort and work."""
+        settings = self._settings
+        if settings.watermark is not None and not order.initial:
+            rows = _on_time(rows, settings.watermark.column, late_ms)
+        placed = self._placed(rows, plan, order)
+        owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
+        sent = cloudpickle.dumps(task(order, settings.runner))  # type: ignore[no-untyped-call]  # it has no annotations
+        manifests = []
+        for partition in range(plan.partitions):
+            own = placed.filter(pa.array(owners == partition))
+            marked = pa.concat_tables([_marker(placed.schema, partition), own]).combine_chunks()
+            answer = next(cloudpickle.loads(sent)(iter(marked.to_batches(self._batch_rows))))
+            manifests.append(msgspec.msgpack.decode(answer.column("manifest")[0].as_py(), type=Manifest))
+        return manifests
+
+    def outputs(self, rows: pa.Table, files: Sequence[str]) -> pa.Table:  # noqa: ARG002 - the name belongs to the protocol
+        """The output files as a table."""
+        storage = self._settings.epoch.storage
+        read = [storage.read(file.removeprefix(storage.at(""))) for file in files]
+        empty = self._settings.output_arrow.empty_table()
+        return pa.concat_tables([empty, *(pq.read_table(pa.BufferReader(data)) for data in read)])
+
+    def _placed(self, rows: pa.Table, plan: Plan, order: Order) -> pa.Table:
+        """Rows with our columns, sorted by group, unsigned fingerprint, key and the user's order."""
+        settings = self._settings
+        keys = list(settings.identity.key)
+        found = key_fingerprints(rows.select(keys))
+        groups = group_numbers(plan, found)
+        placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
+        by = [pa.array(groups), pa.array(found.view(np.uint64))]
+        for name in (*keys, *(() if order.initial else settings.order_by)):
+            by += [rows.column(name).is_valid(), rows.column(name)]  # NULL first, as Spark sorts
+        names = [str(place) for place in range(len(by))]
+        ascending = [(name, "ascending") for name in names]
+        return placed.take(pc.sort_indices(pa.table(by, names), sort_keys=ascending))
+
+
+def key_fingerprints(keys: pa.Table) -> NDArray[np.int64]:
+    """Fingerprints of key columns, equal to Spark's ``xxhash64``, where NULL leaves the hash as it is."""
+    found = np.full(keys.num_rows, FINGERPRINT_SEED, dtype=np.int64)
+    missing = np.stack([column.is_null().to_numpy() for column in keys.columns], axis=1)
+    for pattern in np.unique(missing, axis=0):
+        rows = np.flatnonzero((missing == pattern).all(axis=1))
+        there = [keys.column(place).take(pa.array(rows)) for place in np.flatnonzero(~pattern).tolist()]
+        if there:
+            found[rows] = fingerprints(*(_hashable(column) for column in there))
+    return found
+
+
+def group_numbers(plan: Plan, found: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Number of the key group of each fingerprint, as ``equipoise.spark.routing.group_column`` has it."""
+    numbers = plan.tail_group_of(found)
+    if len(plan.isolated_keys):
+        place = np.minimum(np.searchsorted(plan.isolated_keys, found), len(plan.isolated_keys) - 1)
+        numbers = np.where(plan.isolated_keys[place] == found, plan.tail_groups + place, numbers)
+    return numbers.astype(np.int32)
+
+
+def _hashable(column: pa.ChunkedArray) -> NDArray[np.generic] | list[object]:
+    """A column without NULLs, as ``equipoise.fingerprints`` takes what Spark hashes."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        values: list[object] = column.to_pylist()
+        return values
+    elif not (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InvalidArgument(f"without Spark a key cannot be a {kind}; use numbers, text, bytes, dates or timestamps")
+    array: NDArray[np.generic] = column.to_numpy()
+    return array
+
+
+def _on_time(rows: pa.Table, column: str, late_ms: int) -> pa.Table:
+    """Rows without an event time, or with one after ``late_ms``."""
+    events = rows.column(column)
+    bound = pa.scalar(late_ms * 1000, pa.int64()).cast(pa.timestamp("us", events.type.tz))
+    return rows.filter(pc.fill_null(pc.greater(events, bound), fill_value=True))
+
+
+def _marker(schema: pa.Schema, partition: int) -> pa.Table:
+    ours = {FINGERPRINT: 0, GROUP: marker(partition)}
+    return pa.Table.from_pylist([ours], schema=schema)

@@ -1,0 +1,129 @@
+"""What the driver tells the tasks of one micro-batch, and what each task tells back."""
+
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from equipoise.state.catch_up import Recent
+from equipoise.state.handle import VariableSpec
+from equipoise.state.log import OutputFile, Snapshot
+from equipoise.state.ownership import Handover
+from equipoise.state.sections import Section
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """All that the tasks of one micro-batch need to know; it travels with the function that they run.
+
+    Parameters
+    ----------
+    location, query
+        The checkpoint, and the name of the query among all.
+    version
+        Version that the batch makes; tasks read the state of the one before.
+    time_ms
+        Processing time of the batch.
+    watermark_ms
+        Watermark: event-time timers up to it fire.
+    time_mode
+        ``none``, ``processingTime`` or ``eventTime``.
+    groups
+        Names of the key groups, by number.
+    owners
+        Partition of each key group, by number.
+    recent
+        Where the latest changes of the key groups that have state are.
+    handover
+        Keys that change their key group in this batch.
+    snapshots
+        Key groups to write a snapshot of.
+    variables
+        State variables by name.
+    removed_tags
+        Numbers of state variables whose entries are to be deleted.
+    key_fields, key_schema
+        Where the key is among the columns, and its type.
+    event_time
+        Place of the event-time column; ``None`` where there is none.
+    output_schema, timezone
+        Schema of the outputs, and the session's time zone.
+    cache
+        Folder for caches on the executors; ``None``: the machine's temporary folder.
+    state_schema
+        Arrow schema of the state of a vectorised processor.
+    initial
+        Whether the rows are initial state.
+    """
+
+    location: str
+    query: str
+    version: int
+    time_ms: int
+    watermark_ms: int
+    time_mode: str
+    groups: list[str]
+    owners: list[int]
+    recent: dict[str, Recent]
+    handover: Handover
+    snapshots: frozenset[str]
+    variables: dict[str, VariableSpec]
+    removed_tags: frozenset[int]
+    key_fields: list[int]
+    key_schema: dict[str, object]
+    event_time: int | None
+    output_schema: pa.Schema
+    timezone: str
+    cache: str | None
+    state_schema: pa.Schema | None = None
+    initial: bool = False
+
+    @property
+    def batch(self) -> int:
+        """Number of the micro-batch."""
+        return self.version - 1
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether state changes without rows: by timers, or because it expires."""
+        return self.time_mode != "none" or any(spec.ttl_ms for spec in self.variables.values())
+
+
+class GroupLoad(msgspec.Struct, array_like=True):
+    """What one key group cost in one batch: rows, seconds, and the bytes of its state."""
+
+    rows: int = 0
+    seconds: float = 0.0
+    state: int = 0
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """What one task did; it changes nothing but what the driver commits of it.
+
+    Parameters
+    ----------
+    partition
+        Which task.
+    sections, snapshots, outputs
+        Files that it wrote.
+    loads
+        Measures of its key groups, by name.
+    hot_keys, hot_rows, hot_seconds
+        Its hottest keys that are not isolated: fingerprints, rows, seconds.
+    rows, seconds
+        Rows that it was sent and time that it took.
+    latest_event_ms
+        Latest event time among its rows; ``None`` without rows or without event time.
+    """
+
+    partition: int
+    sections: dict[str, Section] = {}
+    snapshots: dict[str, Snapshot] = {}
+    outputs: list[OutputFile] = []
+    loads: dict[str, GroupLoad] = {}
+    hot_keys: list[int] = []
+    hot_rows: list[int] = []
+    hot_seconds: list[float] = []
+    rows: int = 0
+    seconds: float = 0.0
+    latest_event_ms: int | None = None

@@ -1,0 +1,124 @@
+"""The rows that a task gives to the sink, as one Parquet file that appears when it is complete."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from equipoise.errors import InvalidArgument
+from equipoise.spark.stream.pandas_rows import to_arrow
+from equipoise.state.log import OutputFile
+from equipoise.storage import Storage, Written
+
+FOLDER = "outputs"
+_ROWS_AT_A_TIME = 50_000
+_STORABLE = (
+    r"byte|short|integer|long|float|double|decimal\(.*\)|boolean|string( collate \w+)?|binary|date|timestamp|"
+    r"timestamp_ntz|interval (day|hour|minute|second).*|void"
+)
+
+
+def require_storable(schema: dict[str, Any]) -> None:
+    """Refuse an output schema that cannot go by way of pandas and Parquet.
+
+    Parameters
+    ----------
+    schema
+        ``StructType.jsonValue()`` of the outputs.
+    """
+    if not schema["fields"]:
+        raise InvalidArgument("outputSchema has no columns; name at least one")
+    for field in schema["fields"]:
+        for kind in _simple_types(field["type"]):
+            if re.fullmatch(_STORABLE, kind) is None:
+                raise InvalidArgument(
+                    f"outputSchema: column {field['name']!r} has the type {kind}, which outputs cannot have; "
+                    "give it as string or binary, and cast it in the sink"
+                )
+
+
+def _simple_types(kind: Any) -> Iterator[str]:
+    if isinstance(kind, str):
+        yield kind
+        return
+    parts = [field["type"] for field in kind.get("fields", ())]
+    for part in [*parts, *(kind[name] for name in ("elementType", "keyType", "valueType") if name in kind)]:
+        yield from _simple_types(part)
+
+
+class Outputs:
+    """Collects the outputs of one task; nothing is written where there are none.
+
+    Parameters
+    ----------
+    storage
+        The checkpoint.
+    version
+        Version that the task works for.
+    schema
+        Schema of the rows.
+    timezone
+        The session's time zone.
+    """
+
+    def __init__(self, storage: Storage, version: int, schema: pa.Schema, timezone: str) -> None:
+        self._storage = storage
+        self._path = f"{FOLDER}/{version:020d}/{uuid.uuid4().hex}.parquet"
+        self._schema = schema
+        self._timezone = timezone
+        self._frames: list[pd.DataFrame] = []
+        self._pending = 0
+        self._rows = 0
+        self._stack = ExitStack()
+        self._file: Written | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.__exit__(*failure)  # type: ignore[arg-type]  # the usual three
+
+    def add_frame(self, frame: pd.DataFrame) -> None:
+        """Take what a function yielded."""
+        if not isinstance(frame, pd.DataFrame):
+            raise InvalidArgument(f"the function must yield pandas DataFrames, got a {type(frame).__name__}")
+        if not len(frame):
+            return
+        self._frames.append(frame)
+        self._pending += len(frame)
+        if self._pending >= _ROWS_AT_A_TIME:
+            self._flush()
+
+    def add_table(self, table: pa.Table) -> None:
+        """Take rows of the output schema."""
+        self._flush()
+        self._write(table)
+
+    def finish(self) -> list[OutputFile]:
+        """Complete the file; the block this is used in must end well for it to appear."""
+        self._flush()
+        if self._writer is None or self._file is None:
+            return []
+        self._writer.close()
+        self._stack.close()
+        return [OutputFile(self._path, self._rows, self._file.size, self._file.checksum)]
+
+    def _flush(self) -> None:
+        if self._frames:
+            frames, self._frames, self._pending = self._frames, [], 0
+            self._write(to_arrow(frames, self._schema, self._timezone))
+
+    def _write(self, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
+        if self._writer is None:
+            self._file = self._stack.enter_context(self._storage.writing(self._path))
+            self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
+        self._writer.write_table(table)
+        self._rows += table.num_rows

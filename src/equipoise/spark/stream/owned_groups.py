@@ -1,0 +1,192 @@
+"""The key groups of one task: opened as of the last commit, handed over where the plan changed, written when done."""
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from equipoise.failpoints import failpoint
+from equipoise.spark.stream.load_meter import LoadMeter
+from equipoise.spark.stream.order import Manifest, Order
+from equipoise.state.cache import GroupCache
+from equipoise.state.cached_entries import CacheReader
+from equipoise.state.catch_up import SectionReader, reading
+from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
+from equipoise.state.log import Chain, CommitLog, GroupTable, Snapshot
+from equipoise.state.ownership import fingerprint_of
+from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
+from equipoise.state.timers import purge_expired
+from equipoise.state.transaction import EmptyReader, GroupTransaction
+from equipoise.storage import Storage
+
+_PURGED_AT_A_TIME = 100_000  # expired entries that a group deletes in one batch; the rest waits, unseen, for the next
+_ENTRIES = b"\x00"
+
+
+@dataclass
+class OpenGroup:
+    """A key group while a task works on it."""
+
+    number: int
+    name: str
+    view: GroupTransaction
+    reader: CacheReader | EmptyReader
+    starts_anew: bool
+    open: ExitStack
+
+
+class OwnedGroups:
+    """Opens, hands over and writes the key groups of one partition, each once and in the order of their numbers.
+
+    Parameters
+    ----------
+    order
+        What the driver said.
+    partition
+        Which partition this is.
+    storage
+        The checkpoint.
+    meter
+        Measures of the task.
+    expire
+        Runs the user's code for the due timers of a group.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        partition: int,
+        storage: Storage,
+        meter: LoadMeter,
+        expire: Callable[[GroupTransaction], None],
+    ) -> None:
+        self._order = order
+        self._storage = storage
+        self._meter = meter
+        self._expire = expire
+        self._cache = GroupCache.of_query(order.query, order.cache)
+        self._sections = SectionReader(storage)
+        self._table: GroupTable | None = None
+        owned = [number for number, owner in enumerate(order.owners) if owner == partition]
+        self._owned = frozenset(owned)
+        self._waiting = owned[::-1]
+        self._open: dict[int, OpenGroup] = {}
+        self._files = ExitStack()
+        self._changes: SectionWriter | None = None
+        self._snapshots: SectionWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for group in self._open.values():
+            group.open.close()
+        self._files.__exit__(*failure)  # type: ignore[arg-type]  # the usual three
+
+    def view(self, number: int) -> GroupTransaction:
+        """The state of a group as of the last commit, with what this task has changed."""
+        if number not in self._open:
+            if number not in self._owned:
+                raise AssertionError(f"key group {self._order.groups[number]} was sent to a task that does not own it")
+            self._open[number] = self._opened(number)
+        return self._open[number].view
+
+    def finish_before(self, number: int, manifest: Manifest) -> None:
+        """Write all groups below ``number``; their rows are done."""
+        while self._waiting and self._waiting[-1] < number:
+            self._finish(self._waiting.pop(), manifest)
+
+    def finish(self, manifest: Manifest) -> None:
+        """Write all groups that are left, and complete the files."""
+        self.finish_before(len(self._order.groups), manifest)
+        failpoint("task.before-files")
+        self._files.close()
+        failpoint("task.after-files")
+
+    def _finish(self, number: int, manifest: Manifest) -> None:
+        name = self._order.groups[number]
+        if number not in self._open:
+            if not self._must_run(name):
+                return
+            self._open[number] = self._opened(number)
+        group = self._open.pop(number)
+        with group.open:
+            if self._order.has_clock:
+                start = time.perf_counter()
+                self._expire(group.view)
+                purge_expired(group.view, self._order.time_ms, _PURGED_AT_A_TIME)
+                self._meter.add_seconds(number, time.perf_counter() - start)
+            if self._order.removed_tags:
+                self._delete_removed(group.view)
+            self._write(group, manifest)
+        manifest.loads[name] = self._meter.load(number, group.reader.size_bytes)
+
+    def _must_run(self, name: str) -> bool:
+        order = self._order
+        has_state = name in order.recent
+        takes_part = name in order.handover.isolated or name in order.handover.leaving or name in order.handover.folded
+        return takes_part or (has_state and (order.has_clock or bool(order.removed_tags) or name in order.snapshots))
+
+    def _write(self, group: OpenGroup, manifest: Manifest) -> None:
+        changes = group.view.changes()
+        if changes or group.starts_anew:
+            if self._changes is None:
+                self._changes = self._writer("changes", CHANGES)
+            manifest.sections[group.name] = self._changes.add(group.name, changes, reset=group.starts_anew)
+        if group.name in self._order.snapshots and isinstance(group.reader, CacheReader):
+            if self._snapshots is None:
+                self._snapshots = self._writer("snapshots", SNAPSHOT)
+            section = self._snapshots.add(group.name, group.reader.entries())
+            failpoint("task.in-snapshot")
+            manifest.snapshots[group.name] = Snapshot(self._order.recent[group.name].version, section)
+
+    def _writer(self, folder: str, kind: int) -> SectionWriter:
+        path = f"{folder}/{self._order.version:020d}/{uuid.uuid4().hex}"
+        return SectionWriter(self._files.enter_context(self._storage.writing(path)), kind, path)
+
+    def _opened(self, number: int) -> OpenGroup:
+        order, name = self._order, self._order.groups[number]
+        source = order.handover.isolated.get(name)
+        if source is not None:
+            view, fingerprint = GroupTransaction(EmptyReader()), fingerprint_of(name)
+            assert fingerprint is not None  # noqa: S101 - this tells the type checker
+            with ExitStack() as reading_source:
+                _copy(self._reader(source, reading_source), fingerprint_prefix(fingerprint), view)
+            failpoint("task.in-migration")
+            return OpenGroup(number, name, view, EmptyReader(), True, ExitStack())
+        with ExitStack() as stack:
+            reader = self._reader(name, stack)
+            view = GroupTransaction(reader)
+            for fingerprint in order.handover.leaving.get(name, ()):
+                for key, value in list(view.scan(fingerprint_prefix(fingerprint))):
+                    for each in (key, *companions(key, value)):
+                        view.delete(each)
+            for folded in order.handover.folded.get(name, ()):
+                with ExitStack() as reading_folded:
+                    _copy(self._reader(folded, reading_folded), _ENTRIES, view)
+                failpoint("task.in-migration")
+            return OpenGroup(number, name, view, reader, False, stack.pop_all())
+
+    def _reader(self, name: str, stack: ExitStack) -> CacheReader:
+        cached = self._cache.group(name)
+        return reading(cached, self._order.recent.get(name), self._sections, lambda: self._chain(name), stack)
+
+    def _chain(self, name: str) -> Chain:
+        if self._table is None:
+            self._table = CommitLog(self._storage).table(self._order.version - 1)
+        return self._table.chains[name]
+
+    def _delete_removed(self, view: GroupTransaction) -> None:
+        for key, value in list(view.scan(_ENTRIES)):
+            if parse_entry(key).tag in self._order.removed_tags:
+                for each in (key, *companions(key, value)):
+                    view.delete(each)
+
+
+def _copy(reader: CacheReader, prefix: bytes, view: GroupTransaction) -> None:
+    for key, value in reader.scan(prefix):
+        view.put(key, value)
+        for index in companions(key, value):
+            view.put(index, b"")

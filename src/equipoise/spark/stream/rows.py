@@ -1,0 +1,121 @@
+"""Rows of a partition, sorted by key group and key, cut into runs of equal keys."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, marker
+from equipoise.state.codec import KeyCodec
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """One record batch of sorted rows, cut into runs of equal keys.
+
+    Parameters
+    ----------
+    rows
+        The rows, with the user's columns only.
+    starts
+        First row of each run, and the number of rows at the end.
+    groups, fingerprints
+        Number of the key group, and fingerprint, of each run.
+    keys
+        The key of each run.
+    encoded
+        The key of each run as bytes.
+    """
+
+    rows: pa.RecordBatch
+    starts: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    fingerprints: NDArray[np.int64]
+    keys: list[tuple[Any, ...]]
+    encoded: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Rows of each run."""
+        return np.diff(self.starts)
+
+
+class SortedRows:
+    """Reads what Spark sends to a task: first the marker row, then the rows by key group, key and user's order.
+
+    Parameters
+    ----------
+    batches
+        Record batches as ``mapInArrow`` gives them.
+    key_fields
+        Where the key columns are among the user's columns.
+    codec
+        Encodes keys.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], key_fields: Sequence[int], codec: KeyCodec) -> None:
+        self._batches = batches
+        self._key_fields = key_fields
+        self._codec = codec
+        self._first = next(batches)
+        self.partition = marker(int(self._first.column(GROUP)[0].as_py()))
+
+    def __iter__(self) -> Iterator[Runs]:
+        for number, batch in enumerate(self._all()):
+            rows = batch.slice(1) if number == 0 else batch  # the marker sorts before every other row
+            if rows.num_rows:
+                yield self._cut(rows)
+
+    def _all(self) -> Iterator[pa.RecordBatch]:
+        yield self._first
+        yield from self._batches
+
+    def _cut(self, batch: pa.RecordBatch) -> Runs:
+        groups = batch.column(GROUP).to_numpy()
+        fingerprints = batch.column(FINGERPRINT).to_numpy()
+        rows = batch.drop_columns([FINGERPRINT, GROUP])
+        columns = [rows.column(field) for field in self._key_fields]
+        changes = np.flatnonzero(fingerprints[1:] != fingerprints[:-1]) + 1
+        starts = np.unique(np.concatenate([[0], changes, *(_starts(column) for column in columns)]))
+        first = pa.array(starts)
+        values = [_values(column.take(first)) for column in columns]
+        keys = list(zip(*values, strict=True))
+        encoded = self._codec.encode_columns(values)
+        if any(pa.types.is_floating(column.type) or pa.types.is_nested(column.type) for column in columns):
+            kept = [i for i in range(len(keys)) if i == 0 or encoded[i] != encoded[i - 1]]  # 0.0 and -0.0 are one key
+            starts, keys, encoded = starts[kept], [keys[i] for i in kept], [encoded[i] for i in kept]
+        bounds = np.append(starts, rows.num_rows)
+        return Runs(rows, bounds, groups[starts], fingerprints[starts], keys, encoded)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Values as the state's codec takes them: a struct is a tuple."""
+    values: list[Any] = column.to_pylist()
+    return [_plain(value, column.type) for value in values] if pa.types.is_nested(column.type) else values
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_struct(kind):
+        return tuple(_plain(value[field.name], field.type) for field in kind)
+    return [_plain(each, kind.value_type) for each in value]
+
+
+def _starts(column: pa.Array) -> NDArray[np.int64]:
+    """First row of every run of equal values after the first."""
+    if pa.types.is_struct(column.type):
+        parts = [_starts(part) for part in column.flatten()]
+        return np.unique(np.concatenate([_starts(column.is_null()), *parts]))
+    if pa.types.is_nested(column.type):
+        values = column.to_pylist()
+        return np.array([i for i in range(1, len(values)) if values[i] != values[i - 1]], dtype=np.int64)
+    ends: NDArray[np.int64] = pc.run_end_encode(column, run_end_type=pa.int64()).run_ends.to_numpy()
+    return ends[:-1]

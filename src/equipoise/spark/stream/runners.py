@@ -1,0 +1,197 @@
+"""Runs user code over the keys of a task: what a runner is, and the one for Spark's ``StatefulProcessor``."""
+
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
+
+from equipoise.errors import UserFunctionFailed
+from equipoise.spark.stream.load_meter import LoadMeter
+from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
+from equipoise.spark.stream.rows import Runs
+from equipoise.state.codec import KeyCodec
+from equipoise.state.handle import StateHandle
+from equipoise.state.transaction import GroupTransaction
+
+ViewOf = Callable[[int], GroupTransaction]
+
+
+class Runner(ABC):
+    """Runs one kind of user code."""
+
+    @abstractmethod
+    def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
+        """Work through sorted rows; yields the number of a key group when all groups below it are done."""
+
+    @abstractmethod
+    def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
+        """Run the user's code for the due timers of a group."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the user's code clean up."""
+
+
+RunnerFactory = Callable[[Order], Runner]
+"""Makes the runner of a task."""
+
+
+class KeyedFrames:
+    """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames."""
+
+    def __init__(self, rows: Iterator[Runs], timezone: str) -> None:
+        self._rows = rows
+        self._timezone = timezone
+        self._runs: Runs | None = None
+        self._frame = pd.DataFrame()
+        self._starts: list[int] = []
+        self._at = 0
+        self.rows = 0
+        """Rows of the key at hand, so far."""
+
+    def __iter__(self) -> Iterator[tuple[int, int, bytes, tuple[Any, ...], Iterator[pd.DataFrame]]]:
+        """Group, fingerprint, encoded key, key, and frames of each key."""
+        while self._has_run():
+            runs, at = self._runs, self._at
+            assert runs is not None  # noqa: S101 - this tells the type checker
+            frames = self._frames(runs.encoded[at])
+            yield int(runs.groups[at]), int(runs.fingerprints[at]), runs.encoded[at], runs.keys[at], frames
+            for _ in frames:  # what the user's code did not look at
+                pass
+
+    def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
+        self.rows = 0
+        while self._has_run() and self._runs is not None and self._runs.encoded[self._at] == encoded:
+            first, last = self._starts[self._at], self._starts[self._at + 1]
+            self._at += 1
+            self.rows += last - first
+            frame = self._frame.iloc[first:last]
+            frame.index = pd.RangeIndex(last - first)
+            yield frame
+
+    def _has_run(self) -> bool:
+        while self._runs is None or self._at == len(self._runs):
+            following = next(self._rows, None)
+            if following is None:
+                return False
+            self._runs, self._at = following, 0
+            self._frame = to_pandas(following.rows, self._timezone)
+            self._starts = following.starts.tolist()
+        return True
+
+
+class ProcessorRunner(Runner):
+    """Runs a ``StatefulProcessor`` as ``transformWithStateInPandas`` does.
+
+    Parameters
+    ----------
+    processor
+        The user's processor.
+    order
+        What the driver said.
+    """
+
+    def __init__(self, processor: StatefulProcessor, order: Order) -> None:
+        self._processor = processor
+        self._order = order
+        self._keys = KeyCodec(order.key_schema)
+        self._shown = key_shower(order.key_schema, order.timezone)
+        self._handle = StateHandle(
+            order.variables,
+            mode=order.time_mode,
+            processing_ms=order.time_ms,
+            watermark_ms=order.watermark_ms,
+            batch=order.version,
+        )
+        self._times = TimerValues(*self._handle.timer_values())
+        with told(order, "init"):
+            processor.init(self._handle)  # type: ignore[arg-type]  # the same methods, over our own store
+
+    def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
+        """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
+        keyed = KeyedFrames(rows, self._order.timezone)
+        clock, current = time.perf_counter, -1
+        measured: list[tuple[int, int, int, float]] = []
+        handle, add, shown = self._handle, outputs.add_frame, self._shown
+        call = self._initial if self._order.initial else self._processor.handleInputRows
+        for group, fingerprint, encoded, key, frames in keyed:
+            if group != current:
+                _report(measured, meter)  # a group that is done is written with its measures
+                yield group
+                handle.set_group(view_of(group))
+                current = group
+            handle.set_key(fingerprint, encoded)
+            start = clock()
+            try:
+                for frame in call(shown(key), frames, self._times):
+                    add(frame)
+            except Exception as error:
+                raise failed(self._order, "handleInputRows", fingerprint, error) from error
+            for _ in frames:
+                pass
+            measured.append((group, fingerprint, keyed.rows, clock() - start))
+        _report(measured, meter)
+
+    def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
+        """Call ``handleExpiredTimer`` for each due timer."""
+        self._handle.set_group(view)
+        for fingerprint, encoded, expiry in self._handle.due_timers():
+            self._handle.set_key(fingerprint, encoded)
+            key = self._shown(self._keys.decode_key(encoded))
+            try:
+                for frame in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
+                    outputs.add_frame(frame)
+            except Exception as error:
+                raise failed(self._order, "handleExpiredTimer", fingerprint, error) from error
+            self._handle.deleteTimer(expiry)
+
+    def close(self) -> None:
+        """Call ``close``."""
+        with told(self._order, "close"):
+            self._processor.close()
+
+    def _initial(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], times: TimerValues) -> Iterator[Any]:
+        for frame in frames:
+            self._processor.handleInitialState(key, frame, times)
+        return iter(())
+
+
+def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> None:
+    if measured:
+        groups, fingerprints, rows, seconds = zip(*measured, strict=True)
+        measured.clear()
+        meter.add(np.array(groups), np.array(fingerprints), np.array(rows), np.array(seconds))
+
+
+def failed(order: Order, what: str, fingerprint: int, error: Exception) -> UserFunctionFailed:
+    """What to raise when the user's code failed for a key."""
+    name = type(error).__name__
+    return UserFunctionFailed(
+        f"{what} of key {fingerprint % 2**64:016x} failed in batch {order.batch}: {name}: {error}; nothing of the "
+        f"batch was committed: mend the function and start the query again on the same checkpoint\n{traced(error)}"
+    )
+
+
+@contextmanager
+def told(order: Order, what: str) -> Iterator[None]:
+    """Say which of the user's functions failed, where it has no key."""
+    try:
+        yield
+    except Exception as error:
+        raise UserFunctionFailed(
+            f"{what} failed in batch {order.batch}: {type(error).__name__}: {error}\n{traced(error)}"
+        ) from error
+
+
+def traced(error: Exception) -> str:
+    """Traceback of what the user's code raised, below our own call; Spark does not pass on the cause of an error."""
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    return "".join(traceback.format_exception(type(error), error, below))

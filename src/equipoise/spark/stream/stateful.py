@@ -1,0 +1,355 @@
+"""Start a stateful query: keyed state that moves with the load."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+
+from equipoise.adapt import Elastic, Policy
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument, LogBroken
+from equipoise.spark.cluster import partition_count
+from equipoise.spark.keys import as_column, resolve_key
+from equipoise.spark.stream.engine import Engine, wall_clock
+from equipoise.spark.stream.jobs import SparkJobs
+from equipoise.spark.stream.outputs import require_storable
+from equipoise.spark.stream.query import StatefulQuery, is_active_here
+from equipoise.spark.stream.settings import Settings, Sink, Watermark
+from equipoise.spark.stream.user_code import Processor, SparkSchemas, UserCode
+from equipoise.state.checkpoint import SPARK, Checkpoint, Identity, new_name
+from equipoise.state.fencing import claim
+from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
+from equipoise.state.log import CommitLog
+from equipoise.state.timers import time_mode
+from equipoise.storage import Storage
+
+TAIL_GROUPS = 64
+"""Least default number of tail groups; 16 for each partition that there may be."""
+
+_GROUPS_A_PARTITION = 16
+_INTERVAL = r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour)s?\s*"
+_AVAILABLE_NOW = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+_WATERMARK = "spark.watermarkDelayMs"  # where Spark keeps the delay of withWatermark, in a column's metadata
+
+
+def stateful(
+    stream: DataFrame,
+    key: str | Sequence[str],
+    processor: Processor,
+    outputSchema: StructType | str,  # noqa: N803 - Spark's own name
+    numPartitions: int | str | None = None,  # noqa: N803 - Spark's own name
+    *,
+    timeMode: str = "none",  # noqa: N803 - Spark's own name
+    initialState: DataFrame | None = None,  # noqa: N803 - Spark's own name
+    orderBy: str | Sequence[str] = (),  # noqa: N803 - Spark's own name
+    bounds: tuple[int, int] | None = None,
+    targetSeconds: float | None = None,  # noqa: N803 - Spark's own name
+    tailGroups: int | None = None,  # noqa: N803 - Spark's own name
+    hash: bool = False,  # noqa: A002 - Spark's own name
+    cache: str | None = None,
+    retain: int = 10,
+    **policy: Any,
+) -> "StatefulStream":
+    """Keyed state over a stream, placed by the load.
+
+    Parameters
+    ----------
+    stream
+        A streaming DataFrame. With ``withWatermark`` rows that come too late are dropped, and event-time timers fire.
+    key
+        Key column or columns, by name.
+    processor
+        A ``StatefulProcessor`` as for ``transformWithStateInPandas``, a ``VectorProcessor``, or an ``Aggregator``.
+    outputSchema
+        Schema of the rows that the processor yields.
+    numPartitions
+        N; default ``spark.sql.shuffle.partitions``; ``"auto"`` to choose it by the load, within ``bounds``.
+    timeMode
+        ``"none"``, ``"processingTime"`` or ``"eventTime"``, as for ``transformWithStateInPandas``.
+    initialState
+        DataFrame with the key columns, given to ``handleInitialState`` when the query is created.
+    orderBy
+        Columns by which the rows of a key are sorted before the processor sees them.
+    bounds
+        Least and largest N for ``"auto"``; default 1 and 4 times the session's shuffle partitions.
+    targetSeconds
+        Time that a batch may take, for ``"auto"``; default the trigger's interval, else 10.
+    tailGroups
+        H, fixed when the query is created; default 16 for each partition, at least 64.
+    hash
+        Plain hash whatever the load: the switch back.
+    cache
+        Local folder for the executors' caches; default the system's temporary folder.
+    retain
+        Versions of the state, before the last, that stay readable.
+    **policy
+        When to replan, as for ``equipoise.adapt.Policy``: ``mode`` ("auto", "advise" or "observe"), ``planner``,
+        ``load``, ``trigger``, ``minimum_gain``, ``hysteresis``, ``minimum_interval``, ``horizon``, ``budget_bytes``,
+        ``budget_seconds``, ``move_rate``, ``decay``.
+
+    Returns
+    -------
+    StatefulStream
+        Start it with a sink and a checkpoint.
+    """
+    unknown = sorted(set(policy) - {field.name for field in fields(Policy)})
+    if unknown:
+        known = ", ".join(field.name for field in fields(Policy))
+        raise InvalidArgument(f"stateful has no option {', '.join(unknown)}; for planning it has {known}")
+    resolved = resolve_key(stream, key, streaming=True)
+    names = list(resolved.names)
+    missing = [name for name in names if name not in stream.columns]
+    if missing:
+        raise InvalidArgument(f"key {missing[0]!r} is not a column; add it with withColumn first")
+    order = [orderBy] if isinstance(orderBy, str) else list(orderBy)
+    for name in order:
+        if name not in stream.columns:
+            raise InvalidArgument(f"orderBy column {name!r} is not there; there are {', '.join(stream.columns)}")
+        if "map<" in (kind := stream.schema[name].dataType.simpleString()) or "variant" in kind:
+            raise InvalidArgument(f"orderBy column {name!r} is {kind}, which Spark cannot sort by; use a part of it")
+    if initialState is not None:
+        _require_key(initialState, stream, names)
+    if targetSeconds is not None and at_least("targetSeconds", targetSeconds, 0) == 0:
+        raise InvalidArgument("targetSeconds is the time that a batch may take and must exceed 0")
+    return StatefulStream(
+        stream,
+        names,
+        processor,
+        outputSchema,
+        numPartitions,
+        time_mode=time_mode(timeMode),
+        initial=initialState,
+        order_by=tuple(order),
+        bounds=bounds,
+        target_seconds=targetSeconds,
+        tail_groups=tailGroups,
+        plain_hash=hash,
+        cache=cache,
+        retain=whole("retain", retain, 1),
+        policy=Policy(**policy),
+    )
+
+
+class StatefulStream:
+    """A stateful query that is ready to start; what ``stateful`` gives."""
+
+    def __init__(
+        self,
+        stream: DataFrame,
+        key: list[str],
+        processor: Processor,
+        output_schema: StructType | str,
+        partitions: int | str | None,
+        *,
+        time_mode: str,
+        initial: DataFrame | None,
+        order_by: tuple[str, ...],
+        bounds: tuple[int, int] | None,
+        target_seconds: float | None,
+        tail_groups: int | None,
+        plain_hash: bool,
+        cache: str | None,
+        retain: int,
+        policy: Policy,
+    ) -> None:
+        self._stream = stream
+        self._spark: SparkSession = stream.sparkSession
+        self._key = key
+        self._output_schema = output_schema
+        schemas = SparkSchemas(self._spark)
+        require_storable(schemas.parsed(output_schema))
+        self._output_arrow = schemas.arrow(output_schema)
+        self._time_mode = time_mode
+        self._code = UserCode(schemas, processor, self._output_arrow.names, time_mode)
+        self._initial = initial
+        self._order_by = order_by
+        self._target_seconds = target_seconds
+        self._plain_hash = plain_hash
+        self._cache = cache
+        self._retain = retain
+        self._policy = policy
+        self._watermark = _watermark(stream, time_mode)
+        self._elastic = _elastic(self._spark, partitions, bounds)
+        self._partitions = partition_count(self._spark, None if isinstance(partitions, str) else partitions)
+        if self._elastic is not None:
+            self._partitions = min(max(self._partitions, self._elastic.minimum), self._elastic.maximum)
+        most = self._elastic.maximum if self._elastic else self._partitions
+        self._tail_groups = _tail_groups(tail_groups, most)
+
+    def start(
+        self,
+        sink: Sink,
+        checkpointLocation: str,  # noqa: N803 - Spark's own name
+        *,
+        trigger: str | Mapping[str, Any] | None = None,
+        queryName: str | None = None,  # noqa: N803 - Spark's own name
+    ) -> StatefulQuery:
+        """Start the query, or go on where it ended.
+
+        Parameters
+        ----------
+        sink
+            A function of (DataFrame, batch number), or one of ``equipoise.spark.sinks``. After a crash it may be given
+            the last batch again, with the same rows.
+        checkpointLocation
+            A folder of this query alone, local or any URI that ``pyarrow.fs`` and Spark know.
+        trigger
+            As for ``writeStream.trigger``, for example ``{"availableNow": True}``; a text is a processing time.
+        queryName
+            Name for Spark's own pages.
+        """
+        if not callable(sink):
+            raise InvalidArgument("sink must be a function of (DataFrame, batch number); see equipoise.spark.sinks")
+        triggered = {"processingTime": trigger} if isinstance(trigger, str) else dict(trigger or {})
+        storage = Storage(checkpointLocation)
+        checkpoint = Checkpoint(storage)
+        settings = self._settings(checkpoint, sink, triggered)
+        try:
+            engine = Engine(settings, SparkJobs(settings), wall_clock)
+            engine.initialise(self._initial)
+            writer = self._ticking().writeStream.foreachBatch(engine).option("checkpointLocation", storage.at(SPARK))
+            writer = writer.trigger(**triggered) if triggered else writer
+            query = self._started(writer.queryName(queryName) if queryName else writer)
+        except BaseException:
+            settings.epoch.release()
+            raise
+        return StatefulQuery(query, settings.epoch, self._spark)
+
+    def _settings(self, checkpoint: Checkpoint, sink: Sink, trigger: Mapping[str, Any]) -> Settings:
+        fields = self._stream.select(*(as_column(self._stream, name) for name in self._key)).schema.fields
+        key_schema = StructType([StructField(field.name, field.dataType) for field in fields]).jsonValue()
+        identity = checkpoint.identify(
+            Identity(
+                name=new_name(),
+                key=self._key,
+                key_schema=msgspec.json.decode(msgspec.json.encode(key_schema)),
+                tail_groups=self._tail_groups,
+                time_mode=self._time_mode,
+            )
+        )
+        log = CommitLog(checkpoint.storage)
+        _require_both_halves(checkpoint.storage, log.head())
+        epoch = claim(checkpoint.storage, is_active_here, above=log.last_epoch())
+        head = log.head()
+        stored = log.read(head).variables if head >= 0 else {}
+        known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
+        variables = merge_specs(known, self._code.variables, self._code.removed)
+        return Settings(
+            identity=identity,
+            epoch=epoch,
+            partitions=self._partitions,
+            runner=self._code.runner,
+            variables=variables,
+            removed=removed_tags(variables),
+            output_schema=self._output_schema,
+            output_arrow=self._output_arrow,
+            sink=sink,
+            policy=self._policy,
+            elastic=self._elastic,
+            target_seconds=self._target_seconds or _interval(trigger),
+            watermark=self._watermark,
+            order_by=self._order_by,
+            plain_hash=self._plain_hash,
+            cache=self._cache,
+            timezone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
+            retain=self._retain,
+            state_arrow=self._code.state_arrow,
+        )
+
+    def _started(self, writer: DataStreamWriter) -> StreamingQuery:
+        """The query, once it knows its sources.
+
+        The clock knows no ``availableNow``; without this setting Spark would then run all that is there as one batch.
+        """
+        if self._time_mode == "none":
+            return writer.start()
+        before = self._spark.conf.get(_AVAILABLE_NOW, None)
+        self._spark.conf.set(_AVAILABLE_NOW, "true")
+        try:
+            query = writer.start()
+            while query.isActive and query.status["message"].startswith("Initializing"):
+                time.sleep(0.01)
+        finally:
+            if before is None:
+                self._spark.conf.unset(_AVAILABLE_NOW)
+            else:
+                self._spark.conf.set(_AVAILABLE_NOW, before)
+        return query
+
+    def _ticking(self) -> DataFrame:
+        """The stream; with timers also a clock without rows, since Spark runs no batch where nothing is new."""
+        if self._time_mode == "none":
+            return self._stream
+        clock = self._spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in self._stream.schema.fields]
+        return self._stream.union(clock.select(*nothing))
+
+
+def _require_key(initial: DataFrame, stream: DataFrame, key: list[str]) -> None:
+    """Refuse initial state whose keys are not those of the stream: its states would never be found."""
+    if initial.isStreaming:
+        raise InvalidArgument("initialState must be a batch DataFrame, and this is a stream; read it with spark.read")
+    for name in key:
+        if name not in initial.columns:
+            raise InvalidArgument(f"initialState lacks the key column {name!r}; it has {', '.join(initial.columns)}")
+        given, wanted = (df.schema[name].dataType.simpleString() for df in (initial, stream))
+        if given != wanted:
+            raise InvalidArgument(
+                f"initialState has the key {name!r} as {given}, but the stream has it as {wanted}; cast it"
+            )
+
+
+def _tail_groups(given: int | None, partitions: int) -> int:
+    if given is None:
+        return max(TAIL_GROUPS, 1 << (_GROUPS_A_PARTITION * partitions - 1).bit_length())
+    if whole("tailGroups", given, 1) < partitions:
+        raise InvalidArgument(f"tailGroups {given} is below the number of partitions, {partitions}; give at least that")
+    return given
+
+
+def _elastic(spark: SparkSession, partitions: int | str | None, bounds: tuple[int, int] | None) -> Elastic | None:
+    if isinstance(partitions, str) and partitions != "auto":
+        raise InvalidArgument(f"numPartitions must be a whole number or 'auto', got {partitions!r}")
+    if partitions != "auto":
+        if bounds is not None:
+            raise InvalidArgument("bounds are for numPartitions='auto'; drop them or ask for 'auto'")
+        return None
+    return Elastic(*(bounds or (1, 4 * partition_count(spark, None))))
+
+
+def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
+    """What ``withWatermark`` said, as Spark keeps it with the column."""
+    for field in stream.schema.fields:
+        if _WATERMARK in (field.metadata or {}):
+            if not isinstance(field.dataType, TimestampType | TimestampNTZType):
+                raise InvalidArgument(f"the event-time column {field.name!r} is no timestamp")
+            return Watermark(field.name, int(field.metadata[_WATERMARK]))
+    if mode == "eventTime":
+        raise InvalidArgument("timeMode eventTime needs a watermark; call withWatermark on the stream first")
+    return None
+
+
+def _interval(trigger: Mapping[str, Any]) -> float:
+    """Seconds of a trigger's interval; 10 where it has none."""
+    found = re.fullmatch(_INTERVAL, str(trigger.get("processingTime")))
+    if found is None:
+        return 10.0
+    unit = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}[found[2]]
+    return max(float(found[1]) * unit, 0.001)
+
+
+def _require_both_halves(storage: Storage, head: int) -> None:
+    """A log without Spark's own half would take new rows for batches that it knows already."""
+    if head >= 1 and not storage.names(f"{SPARK}/offsets"):
+        raise LogBroken(
+            f"{storage.at(SPARK)} has lost Spark's part of the checkpoint, but {storage.at('log')} is there; restore "
+            "it from a copy, or begin a new checkpoint with read_state of this one as initialState"
+        )

@@ -1,0 +1,66 @@
+"""What users can ask of a query while it runs."""
+
+from typing import Any
+
+import msgspec
+
+from equipoise.arguments import whole
+from equipoise.errors import InvalidArgument
+from equipoise.plan import Plan
+from equipoise.spark.stream.next_plan import HASH
+from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.fencing import Epoch
+from equipoise.state.log import CommitLog
+
+
+class Steering:
+    """Wishes are files in the checkpoint, so they can be made from another process too.
+
+    They take effect with the batch after the next.
+    """
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._checkpoint = Checkpoint(epoch.storage)
+
+    def rescale(self, numPartitions: int | None) -> None:  # noqa: N803 - Spark's own name
+        """Change the number of partitions; ``None``: as the query was started."""
+        if numPartitions is not None:
+            tail_groups = self._checkpoint.require().tail_groups
+            if whole("numPartitions", numPartitions, 1) > tail_groups:
+                raise InvalidArgument(
+                    f"numPartitions {numPartitions} exceeds the {tail_groups} tail groups of this query; "
+                    "tailGroups is fixed when a query is created"
+                )
+        self._wish(partitions=numPartitions)
+
+    def pin(self) -> Plan:
+        """Keep the plan in force until ``unpin``."""
+        plan = self.plan
+        self._wish(hold=plan.version)
+        return plan
+
+    def rollback(self, version: int) -> Plan:
+        """Go back to an earlier plan and keep it until ``unpin``; versions are in ``history``."""
+        names = self._checkpoint.plan_names()
+        if version not in names:
+            raise InvalidArgument(f"there is no plan {version}; there are {', '.join(map(str, sorted(names)))}")
+        self._wish(hold=version)
+        return self._checkpoint.plan(names[version])
+
+    def plain_hash(self) -> None:
+        """Go back to plain hash and keep it until ``unpin``."""
+        self._wish(hold=HASH)
+
+    def unpin(self) -> None:
+        """Plan by the load again."""
+        self._wish(hold=None)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the next batch."""
+        log = CommitLog(self._epoch.storage)
+        return self._checkpoint.plan(log.read(log.head()).next_plan)
+
+    def _wish(self, **wished: Any) -> None:
+        self._checkpoint.wish(msgspec.structs.replace(self._checkpoint.wishes(), **wished))

@@ -1,0 +1,69 @@
+"""What runs in every partition of a micro-batch: rows in, files written, one manifest out."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from equipoise.failpoints import failpoint
+from equipoise.spark.stream.load_meter import LoadMeter
+from equipoise.spark.stream.order import Manifest, Order
+from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.owned_groups import OwnedGroups
+from equipoise.spark.stream.rows import Runs, SortedRows
+from equipoise.spark.stream.runners import Runner
+from equipoise.state.codec import KeyCodec
+from equipoise.storage import Storage
+
+MANIFEST_SCHEMA = "manifest binary"
+
+
+def task(
+    order: Order, runner: Callable[[Order], Runner]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for ``mapInArrow``."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        manifest = run_partition(order, runner(order), batches)
+        yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(manifest)])], names=["manifest"])
+
+    return run
+
+
+def run_partition(order: Order, runner: Runner, batches: Iterator[pa.RecordBatch]) -> Manifest:
+    """Work on one partition; it changes nothing but new files under names of its own."""
+    start = time.perf_counter()
+    failpoint("task.start")
+    storage = Storage(order.location)
+    codec = KeyCodec(order.key_schema)
+    source = SortedRows(batches, order.key_fields, codec)
+    manifest = Manifest(partition=source.partition)
+    tail_groups = sum(name[0] == "t" for name in order.groups)
+    meter = LoadMeter(len(order.groups), tail_groups)
+    with (
+        Outputs(storage, order.version, order.output_schema, order.timezone) as outputs,
+        OwnedGroups(order, source.partition, storage, meter, lambda view: runner.expire(view, outputs)) as groups,
+    ):
+        rows = _watching_events(source, order.event_time, manifest)
+        for number in runner.run(rows, groups.view, outputs, meter):
+            groups.finish_before(number, manifest)
+        groups.finish(manifest)
+        runner.close()
+        manifest.outputs = outputs.finish()
+    meter.report(manifest)
+    manifest.seconds = time.perf_counter() - start
+    failpoint("task.end")
+    return manifest
+
+
+def _watching_events(source: SortedRows, event_time: int | None, manifest: Manifest) -> Iterator[Runs]:
+    """The same runs; the latest event time among them goes into the manifest."""
+    for runs in source:
+        if event_time is not None:
+            latest = pc.max(runs.rows.column(event_time)).cast(pa.timestamp("us", "UTC"))
+            if latest.is_valid:
+                milliseconds = latest.value // 1000
+                manifest.latest_event_ms = max(milliseconds, manifest.latest_event_ms or milliseconds)
+        yield runs

@@ -1,0 +1,93 @@
+"""What the user gave as processor: how to run it, and which state variables it has."""
+
+import copy
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from equipoise.errors import InvalidArgument
+from equipoise.spark.stream.aggregator import Aggregator, AggregatorProcessor
+from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
+from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
+from equipoise.state.handle import RecordingHandle, VariableSpec
+
+Processor = StatefulProcessor | VectorProcessor | Aggregator
+"""The three shapes of user code."""
+
+
+class Schemas(Protocol):
+    """Understands schemas as users give them."""
+
+    def parsed(self, schema: StructType | str) -> dict[str, Any]:
+        """JSON form of a schema."""
+
+    def arrow(self, schema: StructType | str) -> pa.Schema:
+        """Arrow form of a schema."""
+
+
+class SparkSchemas:
+    """Understands schemas by the help of a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def parsed(self, schema: StructType | str) -> dict[str, Any]:
+        """JSON form of a schema."""
+        known: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+        return dict(known.jsonValue())
+
+    def arrow(self, schema: StructType | str) -> pa.Schema:
+        """Arrow form of a schema."""
+        return self._spark.createDataFrame([], schema).toArrow().schema
+
+
+class UserCode:
+    """A processor, looked at on the driver.
+
+    Parameters
+    ----------
+    schemas
+        Understands the schemas that the processor gives.
+    processor
+        What the user gave.
+    output_columns
+        Names of the output columns.
+    time_mode
+        Time mode of the query.
+    """
+
+    def __init__(self, schemas: Schemas, processor: Processor, output_columns: list[str], time_mode: str) -> None:
+        self.state_arrow: pa.Schema | None = None
+        self.removed: set[str] = set()
+        if isinstance(processor, Aggregator):
+            processor = AggregatorProcessor(processor, output_columns)
+        if isinstance(processor, StatefulProcessor):
+            self.runner: RunnerFactory = partial(ProcessorRunner, processor)
+            handle = RecordingHandle(schemas.parsed, mode=time_mode)
+            tried = copy.copy(processor)  # the processor itself travels to the tasks as the user made it
+            tried.init(handle)  # type: ignore[arg-type]  # the same methods, without state behind them
+            tried.close()
+            self.variables: dict[str, VariableSpec] = handle.specs
+            self.removed = handle.removed
+        elif isinstance(processor, VectorProcessor):
+            if not hasattr(processor, "stateSchema"):
+                raise InvalidArgument(
+                    f"{type(processor).__name__} has no stateSchema; say what the state of a key holds"
+                )
+            self.runner = partial(VectorRunner, processor)
+            self.variables = {STATE: VariableSpec(STATE, "value", 1, schemas.parsed(processor.stateSchema))}
+            self.state_arrow = schemas.arrow(processor.stateSchema)
+        else:
+            raise InvalidArgument(
+                f"processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got {_told(processor)}"
+            )
+
+
+def _told(processor: object) -> str:
+    if isinstance(processor, type):
+        return f"the class {processor.__name__}; give an instance, {processor.__name__}(...)"
+    return type(processor).__name__

@@ -1,0 +1,153 @@
+"""Stories: queries in processes of their own, which tests kill and start again."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SCRIPT = Path(__file__).with_name("story.py")
+KILLED = -9
+PATIENCE = 240  # seconds for one process; a quiet machine needs 10
+
+
+class Story:
+    """One query, from its first start to the end that it must come to.
+
+    Parameters
+    ----------
+    folder
+        Folder of its own.
+    batches
+        Number of micro-batches.
+    seed
+        Of the rows.
+    """
+
+    def __init__(self, folder, *, batches=8, seed=0):
+        self.folder = folder
+        self.script = _script()
+        self.batches = []
+        self._started = 0
+        rng = np.random.default_rng(seed)
+        (folder / "in").mkdir(parents=True)
+        for number in range(batches):
+            keys = [self.script.KEYS[place % len(self.script.KEYS)] for place in rng.zipf(1.3, 150)]
+            rows = pd.DataFrame({"k": keys, "v": rng.integers(0, 1000, 150) + 1000 * number})
+            path = folder / "in" / f"{number}.parquet"
+            rows.to_parquet(path)
+            os.utime(path, (number + 1, number + 1))  # Spark reads the oldest file first
+            self.batches.append(rows)
+
+    @property
+    def checkpoint(self):
+        return self.folder / "cp"
+
+    def start(self, *options, failpoint=None):
+        """Start a process; it counts the points that it reaches in a folder of its own."""
+        self._started += 1
+        points = self.folder / f"points-{self._started}"
+        points.mkdir()
+        environment = os.environ | {"EQUIPOISE_FAILPOINT_FOLDER": str(points), "PYTHONHASHSEED": str(self._started)}
+        environment.pop("EQUIPOISE_FAILPOINT", None)
+        if failpoint is not None:
+            environment["EQUIPOISE_FAILPOINT"] = failpoint
+        with self.log.open("w") as log:
+            command = [sys.executable, str(SCRIPT), str(self.folder), *options]
+            if "--cache" not in options:
+                command += ["--cache", str(self.folder / "cache")]
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
+
+    def run(self, *options, failpoint=None):
+        """Start a process and wait for its end; gives its exit code."""
+        with self.start(*options, failpoint=failpoint) as process:
+            try:
+                return process.wait(PATIENCE)
+            finally:
+                process.kill()
+
+    def finish(self, *options):
+        """Let the query come to its end, and check that nothing was lost and nothing happened twice."""
+        assert self.run(*options) == 0, self.told
+        self.check()
+
+    @property
+    def log(self):
+        """What the last process said."""
+        return self.folder / f"log-{self._started}.txt"
+
+    @property
+    def told(self):
+        return self.log.read_text()[-5000:]
+
+    def reached(self, point):
+        """How often the last process and its workers came to a point that was asked for."""
+        return len(list((self.folder / f"points-{self._started}").glob(f"{point}-*")))
+
+    def deliveries(self):
+        """What the sink was given, for each batch."""
+        found = defaultdict(list)
+        for path in sorted((self.folder / "out").glob("*.json")):
+            found[int(path.name.partition("-")[0])].append(path.read_text())
+        return found
+
+    def check(self):
+        """Compare all that the query did with plain Python."""
+        assert self.script.END in self.told
+        known, deliveries = {}, self.deliveries()
+        assert sorted(deliveries) == list(range(len(self.batches)))
+        for batch, rows in enumerate(self.batches):
+            expected = []
+            for key, values in rows.groupby("k", dropna=False)["v"]:
+                name = None if pd.isna(key) else key
+                before = known.get(name, ((0, 0), [], {}))
+                known[name] = self.script.reaction(before, sorted(values.tolist()))
+                expected.append(json.dumps(self.script.output(name, known[name])))
+            first, *others = deliveries[batch]
+            assert sorted(first.splitlines()[1:]) == sorted(expected)
+            assert all(other == first for other in others), f"batch {batch} was delivered with other bytes"
+        names = sorted(known, key=lambda name: (name is not None, name))
+        state = [
+            [name, list(sums), kept, sorted([k, n] for k, n in table.items())]
+            for name in names
+            for sums, kept, table in [known[name]]
+        ]
+        assert json.loads((self.folder / "state.json").read_text()) == state
+
+    def until(self, happened, process):
+        """Wait for something to happen while a process runs."""
+        end = time.monotonic() + PATIENCE
+        while not happened():
+            assert process.poll() is None, self.told
+            assert time.monotonic() < end, self.told
+            time.sleep(0.02)
+
+
+def _script():
+    spec = importlib.util.spec_from_file_location("equipoise_recovery_story", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def story_class():
+    """For stories that are told in this process."""
+    return Story
+
+
+@pytest.fixture
+def make_story(tmp_path, spark):  # noqa: ARG001 - the session asks for Java in our words
+    """Function that makes a story in a folder of its own."""
+
+    def make(name="story", **options):
+        return Story(tmp_path / name, **options)
+
+    return make

@@ -1,0 +1,231 @@
+"""A query to be killed: run in a process of its own, again and again on the same folder, until it ends well.
+
+The folder holds ``in/`` (one Parquet file for each batch), and gets ``cp/`` (the checkpoint), ``cache/``, ``out/``
+(what the sink was given, a file for each delivery) and at the end ``state.json``. Owners, isolated keys and the number
+of partitions change every other batch, snapshots and summaries are made early, and little is retained, so that a few
+small batches go through all that a long life holds.
+
+What else happens is said by options; see the bottom.
+"""
+
+import argparse
+import copy
+import hashlib
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+from equipoise.hashing import fingerprint
+from equipoise.plan import Planner
+from equipoise.plan.planner import Proposal
+from equipoise.spark import read_state, stateful
+from equipoise.spark.stream import engine, jobs
+from equipoise.spark.stream.task import run_partition
+from equipoise.state import fencing, snapshots
+from equipoise.state.checkpoint import Checkpoint, Wishes
+from equipoise.storage import Storage
+
+KEYS = [None, *(f"key {number}" for number in range(30))]
+OUTPUT = "k string, count long, total long, list string, map string"
+END = "the story ends well"
+
+
+def reaction(known, values):
+    """State and output of a key after some values: what the processor must do, in plain Python.
+
+    ``known`` is (count, total), list and map before; some steps delete, so that deletions are told apart from losses.
+    """
+    (count, total), kept, table = known
+    kept, table = list(kept), dict(table)
+    for value in values:
+        count, total = count + 1, total + value
+        kept.append(value)
+        if count % 11 == 0:
+            kept = []
+        table[value % 5] = table.get(value % 5, 0) + 1
+        if table[value % 5] % 4 == 0:
+            del table[value % 5]
+    return (count, total), kept, table
+
+
+def output(key, known):
+    """The row that a key gives."""
+    (count, total), kept, table = known
+    return {
+        "k": key,
+        "count": count,
+        "total": total,
+        "list": json.dumps(kept),
+        "map": json.dumps(sorted(table.items())),
+    }
+
+
+class Ledger(StatefulProcessor):
+    """Does what ``reaction`` says, with a value, a list and a map."""
+
+    def __init__(self, options):
+        self._options = options
+
+    def init(self, handle):
+        self._sums = handle.getValueState("sums", "count long, total long")
+        self._list = handle.getListState("list", "v long")
+        self._map = handle.getMapState("map", "k long", "n long")
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
+        values = [value for frame in rows for value in frame["v"].tolist()]
+        self._options.trouble(key, values)
+        table = {k: n for (k,), (n,) in self._map.iterator()}
+        before = self._sums.get() or (0, 0), [v for (v,) in self._list.get()], table
+        after = reaction(before, values)
+        sums, kept, now = after
+        self._sums.update(sums)
+        if kept[: len(before[1])] == before[1] and len(kept) > len(before[1]):
+            self._list.appendList([(v,) for v in kept[len(before[1]) :]])
+        elif kept:
+            self._list.put([(v,) for v in kept])
+        else:
+            self._list.clear()
+        for gone in table.keys() - now.keys():
+            self._map.removeKey((gone,))
+        for k, n in now.items():
+            if table.get(k) != n:
+                self._map.updateValue((k,), (n,))
+        yield pd.DataFrame([output(key[0], after)])
+
+    def close(self):
+        pass
+
+
+class Restless(Planner):
+    """Moves every tail group and isolates other keys in every plan."""
+
+    name = "restless"
+
+    def propose(self, problem):
+        turn = problem.previous.version + 1
+        tail = (np.arange(problem.previous.tail_groups) + turn) % problem.partitions
+        chosen = [KEYS[(turn * 3 + step) % len(KEYS)] for step in range(5)]
+        isolated = {fingerprint(key): (turn + place) % problem.partitions for place, key in enumerate(chosen)}
+        return Proposal(tail.astype(np.int32), isolated, f"turn {turn}")
+
+
+class Options:
+    """What is to happen on the way; travels to the tasks with the processor."""
+
+    def __init__(self, given):
+        self.folder, self.wait_value = Path(given.folder), given.wait_value
+
+    def trouble(self, key, values):
+        """In the task: wait to be let on."""
+        if self.wait_value in values and key[0] is not None:
+            (self.folder / "waiting").touch()
+            while not (self.folder / "go").exists():
+                time.sleep(0.02)
+
+
+def task_twice(order, runner):
+    """A task as speculation runs it: two attempts at the same time, and the answer of either one counts.
+
+    Spark gives a second attempt to another machine only, so on one machine its own speculation never happens.
+    """
+
+    def run(batches):
+        given = list(batches)
+        with ThreadPoolExecutor(2) as attempts:
+            runners = [copy.deepcopy(runner)(order) for _ in range(2)]
+            manifests = list(attempts.map(lambda each: run_partition(order, each, iter(given)), runners))
+        taken = manifests[(order.version + manifests[0].partition) % 2]
+        yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(taken)])], names=["manifest"])
+
+    return run
+
+
+def sink_into(folder, fails_at):
+    """A sink that keeps every delivery: checksums of the files behind it, and its rows as they come."""
+
+    def sink(df, batch):
+        files = [
+            hashlib.sha256(Path(name.removeprefix("file://")).read_bytes()).hexdigest() for name in df.inputFiles()
+        ]
+        rows = [row.asDict() for row in df.collect()]
+        text = "\n".join([json.dumps(sorted(files)), *(json.dumps(row) for row in rows)])
+        delivery = len(list((folder / "out").glob(f"{batch}-*.json")))
+        temporary = folder / "out" / f"{batch}-{delivery}.tmp"
+        temporary.write_text(text)
+        temporary.rename(temporary.with_suffix(".json"))
+        Checkpoint(Storage(str(folder / "cp"))).wish(Wishes(partitions=2 + batch // 2 % 3))
+        if batch == fails_at and not (folder / "failed").exists():
+            (folder / "failed").touch()
+            raise OSError("the sink is out of order")
+
+    return sink
+
+
+def session(master):
+    builder = SparkSession.builder.master(master)
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def plain(row):
+    """A row of ``read_state`` as JSON has it."""
+    return [
+        row.k,
+        [row.sums["count"], row.sums["total"]],
+        [each.v for each in row.list or ()],
+        sorted([key.k, value.n] for key, value in (row.map or {}).items()),
+    ]
+
+
+def main(given):
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if given.machine:
+        fencing._machine = lambda: given.machine
+    engine.SUMMARY_EVERY, snapshots.MOST_CHANGES, snapshots._GROUPS_A_BATCH = 3, 3, 4
+    if given.twice:
+        jobs.task = task_twice
+    folder = Path(given.folder)
+    (folder / "out").mkdir(exist_ok=True)
+    spark = session(given.master)
+    stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    ledger = Ledger(Options(given))
+    planned = stateful(
+        stream, "k", ledger, OUTPUT, 2, orderBy="v", tailGroups=16, retain=2, planner=Restless(), cache=given.cache
+    )
+    sink = sink_into(folder, given.sink_fails_at)
+    query = planned.start(sink, str(folder / "cp"), trigger={"availableNow": True})
+    query.awaitTermination()
+    state = [plain(row) for row in read_state(str(folder / "cp"), spark=spark).collect()]
+    (folder / "state.json").write_text(json.dumps(sorted(state, key=lambda row: (row[0] is not None, row[0]))))
+    spark.stop()
+    print(END)  # noqa: T201 - the answer to the test that starts this
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--master", default="local[2,4]", help="with 4 attempts for each task")
+    parser.add_argument("--cache", default=None, help="folder of the caches; a relative one is each executor's own")
+    parser.add_argument("--machine", default="", help="name of the machine, as far as the query can tell")
+    parser.add_argument("--twice", action="store_true", help="run every task twice at the same time")
+    parser.add_argument("--wait-value", type=int, default=-1, help="on this value wait until the file 'go' is there")
+    parser.add_argument("--sink-fails-at", type=int, default=-1, help="batch that the sink fails on, once")
+    main(parser.parse_args())

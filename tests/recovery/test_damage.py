@@ -1,0 +1,313 @@
+"""Damaged, missing and foreign files: no silent loss, but an error of ours that names the file and a way out."""
+
+import re
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.errors import PythonException, StreamingQueryException
+
+from equipoise.errors import Damaged, EquipoiseError, FormatError, LogBroken, StorageFailed, UnknownFormat
+from equipoise.framing import seal, unseal
+from equipoise.spark import read_state, stateful
+from equipoise.spark.stream import engine
+from equipoise.state import chronicle, snapshots
+from equipoise.state.catch_up import SectionReader
+from equipoise.state.checkpoint import Checkpoint, Wishes
+from equipoise.state.fencing import claim
+from equipoise.state.log import CommitLog
+from equipoise.state.sections import Section, read_section
+from equipoise.storage import Storage
+
+WAY_OUT = r"(?i)restore|delete|read it with|run the query with|check that the right file|open a file written by"
+BATCHES = 8
+
+
+def start(spark, story, folder, sink=None):
+    """The story's query, in this process, on the checkpoint in ``folder``."""
+    script = story.script
+    given = type("Given", (), {"folder": str(folder), "wait_value": -1})
+    stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1)
+    planned = stateful(
+        stream.parquet(str(story.folder / "in")),
+        "k",
+        script.Ledger(script.Options(given)),
+        script.OUTPUT,
+        2,
+        orderBy="v",
+        tailGroups=16,
+        retain=2,
+        planner=script.Restless(),
+        cache=str(folder / "cache"),
+    )
+    (folder / "out").mkdir(exist_ok=True)
+    return planned.start(sink or script.sink_into(folder, -1), str(folder / "cp"), trigger={"availableNow": True})
+
+
+@pytest.fixture(scope="module")
+def lived(spark, tmp_path_factory, story_class):
+    """A checkpoint with every kind of file, whose last batch Spark does not know to be delivered; one more waits."""
+    story = story_class(tmp_path_factory.mktemp("damage") / "story", batches=BATCHES + 1)
+    waiting = story.folder / "in" / f"{BATCHES}.parquet"
+    hidden = waiting.rename(story.folder / "later")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SUMMARY_EVERY", 3)
+        patch.setattr(snapshots, "MOST_CHANGES", 3)
+        query = start(spark, story, story.folder)
+        query.awaitTermination()
+        query.stop()
+    hidden.rename(waiting)
+    for path in (story.checkpoint / "spark" / "commits").glob(f"*{BATCHES - 1}*"):
+        path.unlink()
+    for path in (story.checkpoint / "epochs").glob("*.released"):
+        path.unlink()
+    return story
+
+
+@pytest.fixture
+def copy(lived, tmp_path):
+    """A copy to damage: its storage. There are no caches beside it."""
+    shutil.copytree(lived.checkpoint, tmp_path / "cp")
+    return Storage(str(tmp_path / "cp"))
+
+
+def _sections(storage, folder):
+    log, reader = CommitLog(storage), SectionReader(storage)
+    chains = log.table(log.head()).chains
+    found = [chain.snapshot.section for chain in chains.values() if chain.snapshot]
+    found += [change.section for chain in chains.values() for change in chain.changes]
+    return [list(reader.entries(section)) for section in found if section.path.startswith(folder)]
+
+
+def _last_plan(storage):
+    log = CommitLog(storage)
+    return Checkpoint(storage).plan(log.read(log.head()).next_plan)
+
+
+def _outputs(storage):
+    log = CommitLog(storage)
+    return engine._verify(storage, log.read(log.head()))
+
+
+def _claimed(storage):
+    return claim(storage, lambda owner: owner == "", above=CommitLog(storage).last_epoch()).number
+
+
+READERS = {
+    "query": lambda storage: Checkpoint(storage).require(),
+    "wishes": lambda storage: Checkpoint(storage).wishes(),
+    "plans": _last_plan,
+    "log/*.commit": lambda storage: CommitLog(storage).read(CommitLog(storage).head()),
+    "log/*.summary": lambda storage: CommitLog(storage).table(CommitLog(storage).head()).chains,
+    "changes": lambda storage: _sections(storage, "changes"),
+    "snapshots": lambda storage: _sections(storage, "snapshots"),
+    "outputs": _outputs,
+    "epochs": _claimed,
+    "history": lambda storage: list(chronicle.rows(storage)),
+}
+SEALED = {
+    "query": "query",
+    "wishes": "wishes",
+    "log/*.commit": "commit",
+    "log/*.summary": "summary",
+    "epochs": "epoch",
+    "history": "history",
+}
+
+
+def last_file(storage, kind):
+    """The newest file of a kind that is read."""
+    root = Path(storage.location)
+    if kind in {"changes", "snapshots"}:
+        log = CommitLog(storage)
+        used = {path for path in log.table(log.head()).files() if path.startswith(kind)}
+        return root / max(used)
+    if kind == "plans":
+        log = CommitLog(storage)
+        return root / "plans" / f"{log.read(log.head()).next_plan}.json"
+    if kind == "outputs":
+        log = CommitLog(storage)
+        return root / log.read(log.head()).outputs[0].path
+    return max(root.glob(kind if "*" in kind or (root / kind).is_file() else f"{kind}/*"))
+
+
+def told(storage, kind, path):
+    """The error that reading gives, checked for its words; ``None`` if reading goes well."""
+    found = None
+    try:
+        READERS[kind](storage)
+    except EquipoiseError as error:
+        found = error
+    assert found is None or (path.name in str(found) and re.search(WAY_OUT, str(found))), found
+    return found
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_that_is_cut_short_is_told(copy, kind):
+    path = last_file(copy, kind)
+    data = path.read_bytes()
+    for length in (0, 3, len(data) // 2, len(data) - 2):
+        path.write_bytes(data[:length])
+        assert isinstance(told(copy, kind, path), Damaged)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_flipped_bit_is_told_or_changes_nothing(copy, kind):
+    path = last_file(copy, kind)
+    sound = READERS[kind](copy) if kind != "epochs" else None
+    data = path.read_bytes()
+    errors = 0
+    for place in {*range(min(len(data), 64)), *range(0, len(data), max(1, len(data) // 64))}:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(bytes(flipped))
+        error = told(copy, kind, path)
+        assert error is not None or READERS[kind](copy) == sound, f"bit {place % 8} of byte {place}"
+        assert error is None or isinstance(error, FormatError)
+        errors += error is not None
+    assert errors
+
+
+@pytest.mark.parametrize("kind", ["query", "plans", "changes", "snapshots", "outputs"])
+def test_a_missing_file_is_told(copy, kind):
+    path = last_file(copy, kind)
+    path.unlink()
+    assert isinstance(told(copy, kind, path), StorageFailed if kind != "query" else LogBroken)
+
+
+def test_what_is_missing_without_harm_is_done_without(copy):
+    sound = CommitLog(copy).table(BATCHES).chains
+    for kind in ("wishes", "history", "epochs"):
+        last_file(copy, kind).unlink()
+    assert Checkpoint(copy).wishes() == Wishes()
+    assert [row["version"] for row in chronicle.rows(copy)][-1] == BATCHES
+    assert _claimed(copy) == CommitLog(copy).last_epoch() + 1
+    assert CommitLog(copy).table(BATCHES).chains == sound
+
+
+def test_a_missing_summary_is_told_where_the_records_before_it_are_gone(copy):
+    for path in (Path(copy.location) / "log").glob("*.summary"):
+        path.unlink()
+    with pytest.raises(LogBroken, match=r"no record of version 0 .*restore"):
+        CommitLog(copy).table(BATCHES)
+
+
+def test_a_gap_in_the_log_is_told(copy):
+    (gap,) = (Path(copy.location) / "log").glob(f"{BATCHES - 1:020d}-*.commit")
+    gap.unlink()
+    with pytest.raises(LogBroken, match=rf"log has no record of version {BATCHES - 1} .*restore"):
+        CommitLog(copy).table(BATCHES)
+
+
+@pytest.mark.parametrize("version", [0, 99])
+@pytest.mark.parametrize("kind", SEALED)
+def test_another_format_version_is_told(copy, kind, version):
+    path = last_file(copy, kind)
+    path.write_bytes(seal(SEALED[kind], version, unseal(SEALED[kind], 1, path.read_bytes())))
+    error = told(copy, kind, path)
+    assert isinstance(error, UnknownFormat)
+    assert f"format {version}, this release reads format 1" in str(error)
+
+
+@pytest.mark.parametrize("kind", SEALED)
+def test_a_sound_envelope_around_something_else_is_told(copy, kind):
+    path = last_file(copy, kind)
+    path.write_bytes(seal(SEALED[kind], 1, "something else"))
+    assert isinstance(told(copy, kind, path), Damaged)
+
+
+def test_another_format_version_of_a_plan_is_told(copy):
+    path = last_file(copy, "plans")
+    path.write_text(re.sub(r'"format_version": ?1', '"format_version": 99', path.read_text()))
+    assert isinstance(told(copy, "plans", path), UnknownFormat)
+
+
+@pytest.mark.parametrize("folder", ["changes", "snapshots"])
+def test_another_format_version_of_a_section_is_told(copy, folder):
+    chains = CommitLog(copy).table(BATCHES).chains.values()
+    parts = [each.section for chain in chains for each in (chain.snapshot, *chain.changes) if each]
+    section = next(part for part in parts if part.path.startswith(folder))
+    data = bytearray(copy.read_range(section.path, section.offset, section.length))
+    struct.pack_into("<H", data, 4, 99)
+    checksum = zlib.crc32(data[:-4])
+    struct.pack_into("<I", data, len(data) - 4, checksum)
+    with pytest.raises(UnknownFormat, match=rf"{section.path} has format 99, this release reads format 1; run"):
+        read_section(bytes(data), msgspec.structs.replace(section, checksum=checksum))
+    assert isinstance(section, Section)
+
+
+def test_a_plan_that_is_held_but_missing_is_told(copy):
+    with pytest.raises(StorageFailed, match=r"plans has no plan 77, .*unpin"):
+        Checkpoint(copy).plan_of_version(77)
+
+
+def failure(query):
+    """Text of the error that ends a query."""
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    return str(caught.value)
+
+
+def test_a_query_says_which_file_of_changes_is_damaged(spark, lived, copy, tmp_path):
+    path = last_file(copy, "changes")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    words = failure(start(spark, lived, tmp_path))
+    assert f"changes/{path.parent.name}/{path.name} is damaged" in words
+    assert "Restore the file" in words
+    with pytest.raises(PythonException, match=rf"{path.name} is damaged"):
+        read_state(copy.location, spark=spark).collect()
+    assert CommitLog(copy).head() == BATCHES
+
+
+def test_a_query_delivers_nothing_of_a_damaged_output(spark, lived, copy, tmp_path):
+    path = last_file(copy, "outputs")
+    path.write_bytes(path.read_bytes()[:-1])
+    words = failure(start(spark, lived, tmp_path))
+    assert f"{path.name} does not match its checksum, and batch {BATCHES - 1} must be delivered again" in words
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_query_whose_log_is_behind_spark_is_refused(spark, lived, copy, tmp_path):
+    for version in (BATCHES, BATCHES - 1):
+        (last,) = (Path(copy.location) / "log").glob(f"{version:020d}-*.commit")
+        last.unlink()
+    words = failure(start(spark, lived, tmp_path))
+    assert f"Spark asks for batch {BATCHES - 1} but the log in {copy.location} ends with batch {BATCHES - 3}" in words
+    assert "restore both" in words
+
+
+def test_a_query_with_damage_in_its_log_does_not_start(spark, lived, copy, tmp_path):
+    path = last_file(copy, "log/*.commit")
+    sound = path.read_bytes()
+    path.write_bytes(seal("commit", 99, unseal("commit", 1, sound)))
+    with pytest.raises(UnknownFormat, match=path.name):
+        start(spark, lived, tmp_path)
+    path.write_bytes(sound)
+    last_file(copy, "query").unlink()
+    with pytest.raises(LogBroken, match=r"query is not there, but .*log is; restore"):
+        start(spark, lived, tmp_path)
+
+
+def test_a_query_goes_on_without_caches_and_with_what_it_can_do_without(spark, lived, copy, tmp_path):
+    for kind in ("wishes", "history", "epochs"):
+        last_file(copy, kind).unlink()
+    start(spark, lived, tmp_path).awaitTermination()
+    assert CommitLog(copy).head() == BATCHES + 1
+    before, after = (lived.folder / "out" / f"{BATCHES - 1}-0.json", tmp_path / "out" / f"{BATCHES - 1}-0.json")
+    assert after.read_text() == before.read_text()
+
+
+def test_a_checkpoint_that_vanishes_under_a_query_is_told(spark, lived, copy, tmp_path):
+    def vanish(_, batch):
+        assert batch == BATCHES - 1, "nothing may be delivered from a checkpoint that is gone"
+        for path in Path(copy.location).iterdir():
+            if path.name != "spark":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    words = failure(start(spark, lived, tmp_path, vanish))
+    assert re.search(r"is not there; restore|has lost the claim|no record of version .* restore", words), words

@@ -1,0 +1,130 @@
+"""Whatever is killed, at whatever point: nothing is lost, nothing happens twice, a batch is delivered with one content.
+
+Every point is a line of the protocol; see ``equipoise.failpoints``. A killed worker is Spark's to replace, a killed
+driver is started again by hand, as a user would.
+"""
+
+import json
+import random
+import time
+
+import pytest
+
+KILLED = -9
+TASK_POINTS = [
+    "task.start",
+    "task.in-migration",
+    "task.in-snapshot",
+    "task.before-files",
+    "task.after-files",
+    "task.end",
+]
+DRIVER_POINTS = [
+    "driver.in-claim",
+    "driver.in-sweep",
+    "driver.before-plan",
+    "driver.after-plan",
+    "driver.before-commit",
+    "driver.in-commit",
+    "driver.after-commit",
+    "driver.before-sink",
+    "driver.after-sink",
+    "driver.before-summary",
+    "driver.in-summary",
+    "driver.after-summary",
+    "driver.in-forgetting",
+    "driver.before-garbage",
+    "driver.in-garbage",
+    "driver.after-garbage",
+]
+
+
+def driver_kills(*points):
+    """A kill at every point, one start after the other, on one checkpoint."""
+    return pytest.param(points, id=" ".join(point.partition(".")[2] for point in points))
+
+
+def test_workers_killed_at_every_point_are_replaced(make_story):
+    story = make_story()
+    points = ",".join(f"{point}:{3 + number}" for number, point in enumerate(TASK_POINTS))
+    assert story.run(failpoint=points) == 0, story.told
+    assert all(story.reached(point) > 3 + number for number, point in enumerate(TASK_POINTS))
+    story.check()
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        driver_kills(
+            "storage.before-name:1",  # before there is anything
+            "driver.before-commit:1",  # the initial state
+            "driver.in-claim",
+            "driver.before-plan",
+            "driver.after-plan:2",
+            "driver.before-commit",
+            "driver.in-commit:2",
+            "driver.after-commit",
+            "driver.before-sink:2",
+            "driver.after-sink",
+        ),
+        driver_kills(
+            "driver.before-summary",
+            "driver.in-summary",
+            "driver.after-summary",
+            "driver.in-sweep",
+            "driver.before-garbage",
+            "driver.in-garbage",
+            "driver.in-forgetting",
+            "driver.after-garbage",
+        ),
+    ],
+)
+def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points):
+    story = make_story(batches=10)
+    for point in points:
+        assert story.run(failpoint=point) == KILLED, f"{point}: {story.told}"
+    story.finish()
+    plans = [json.loads(path.read_text())["plan"] for path in sorted((story.checkpoint / "plans").iterdir())]
+    assert len({plan["partitions"] for plan in plans}) == 3
+    assert any(plan["isolated"] for plan in plans)
+    left = [path for path in story.checkpoint.rglob("*.tmp") if "spark" not in path.parts]
+    assert not [path for path in left if path.parent.name in {"log", "plans", "history"}]
+
+
+def test_the_points_that_are_killed_are_those_that_the_module_names():
+    from equipoise import failpoints
+
+    named = {word.strip(",") for word in failpoints.__doc__.split() if word.startswith(("task.", "driver."))}
+    assert named == {*TASK_POINTS, *DRIVER_POINTS}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+def test_two_hundred_kills_at_random(make_story, seed):
+    """20 for each seed: several workers in every start, then the driver, at a point or at any moment."""
+    rng = random.Random(seed)  # noqa: S311 - tests want the same kills again
+    kills = 0
+    for number in range(100):
+        story = make_story(f"story-{number}", batches=12, seed=1000 * seed + number)
+        for _ in range(rng.randrange(2, 7)):
+            kills += _killed_somewhere(story, rng)
+        story.finish()
+        if kills >= 20:
+            break
+    assert kills >= 20
+
+
+def _killed_somewhere(story, rng):
+    """One start with kills in it; gives how many there were."""
+    points = {f"{point}:{rng.randrange(1, 25)}" for point in rng.sample(TASK_POINTS, 3)}
+    by_hand = rng.random() < 0.3
+    if not by_hand:
+        points.add(f"{rng.choice([*DRIVER_POINTS, 'storage.before-name'])}:{rng.randrange(1, 7)}")
+    process = story.start(failpoint=",".join(sorted(points)))
+    if by_hand:
+        time.sleep(rng.uniform(3, 15))
+        process.kill()
+    code = process.wait()
+    assert code in {0, KILLED}, story.told
+    fired = sum(story.reached(point) >= int(count) for point, _, count in (each.partition(":") for each in points))
+    return fired + (by_hand and code == KILLED)

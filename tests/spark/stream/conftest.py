@@ -1,0 +1,130 @@
+"""Small feeds, and the two ways to run a processor over them: ours and Spark's own."""
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from equipoise.spark import stateful
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+class Feed:
+    """A folder of Parquet files; each file is a micro-batch."""
+
+    def __init__(self, spark, folder, schema):
+        self.spark = spark
+        self.folder = folder
+        self.schema = schema
+        self.files = 0
+        folder.mkdir(parents=True)
+
+    def add(self, *batches):
+        for rows in batches:
+            name = self.folder / f"{self.files:05d}.parquet"
+            table = self.spark.createDataFrame(list(rows), self.schema).toArrow()
+            pq.write_table(table, name.with_suffix(".writing"))
+            os.utime(name.with_suffix(".writing"), (1_700_000_000 + self.files,) * 2)  # Spark goes by these times
+            name.with_suffix(".writing").rename(name)
+            self.files += 1
+        return self
+
+    def stream(self):
+        reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
+        return reader.option("pathGlobFilter", "*.parquet").parquet(str(self.folder))
+
+    def table(self):
+        return self.spark.read.schema(self.schema).parquet(str(self.folder))
+
+
+class Collected:
+    """A sink that remembers what it was given."""
+
+    def __init__(self):
+        self.batches = {}
+        self.calls = []
+
+    def __call__(self, df, batch):
+        self.calls.append(batch)
+        self.batches[batch] = in_order(df.collect())
+
+    @property
+    def rows(self):
+        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
+
+
+def in_order(rows):
+    return sorted(rows, key=repr)
+
+
+@contextmanager
+def set_conf(spark, **settings):
+    """Settings of the session, for a while; ``__`` stands for a dot."""
+    names = {name.replace("__", "."): value for name, value in settings.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+@pytest.fixture
+def conf(spark):
+    return lambda **settings: set_conf(spark, **settings)
+
+
+@pytest.fixture
+def feed(spark, tmp_path):
+    def make(schema, *batches, name="in"):
+        return Feed(spark, tmp_path / name, schema).add(*batches)
+
+    return make
+
+
+@pytest.fixture
+def collected():
+    return Collected()
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """Run a processor to the end of a feed; gives what the sink got, by batch."""
+
+    def run(stream, key, processor, schema, partitions=2, *, checkpoint="checkpoint", sink=None, **options):
+        sink = sink or Collected()
+        made = stateful(stream, key, processor, schema, partitions, tailGroups=8, **options)
+        query = made.start(sink, str(tmp_path / checkpoint), trigger={"availableNow": True})
+        query.awaitTermination()
+        return sink
+
+    run.checkpoint = str(Path(tmp_path) / "checkpoint")
+    return run
+
+
+@pytest.fixture
+def sparks(spark, tmp_path):
+    """The same by ``transformWithStateInPandas``."""
+
+    def run(stream, key, processor, schema, *, timeMode="none", initialState=None, checkpoint="sparks"):  # noqa: N803 - Spark's own names
+        sink = Collected()
+        names = [key] if isinstance(key, str) else key
+        initial = None if initialState is None else initialState.groupBy(*names)
+        with set_conf(spark, **{PROVIDER: ROCKSDB, "spark.sql.shuffle.partitions": "2"}):
+            made = stream.groupBy(*names).transformWithStateInPandas(
+                processor, outputStructType=schema, outputMode="Update", timeMode=timeMode, initialState=initial
+            )
+            writer = made.writeStream.foreachBatch(sink).outputMode("update").trigger(availableNow=True)
+            writer.option("checkpointLocation", str(tmp_path / checkpoint)).start().awaitTermination()
+        return sink
+
+    return run

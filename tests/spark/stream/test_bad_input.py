@@ -1,0 +1,185 @@
+# ruff: noqa: ARG002, N802, N803 - the names belong to Spark's protocol
+"""What cannot work is refused at the start, in words that help."""
+
+import shutil
+import sys
+
+import pandas as pd
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from equipoise import CheckpointInUse, InvalidArgument, LogBroken, Mismatch
+from equipoise.spark import VectorProcessor, read_state, stateful
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
+
+
+class Count(StatefulProcessor):
+    def __init__(self, schema="n long", ttl=None):
+        self.schema = schema
+        self.ttl = ttl
+
+    def init(self, handle):
+        self.n = handle.getValueState("n", self.schema, self.ttl)
+
+    def handleInputRows(self, key, rows, timerValues):
+        n = (self.n.get() or (0,))[0] + sum(map(len, rows))
+        self.n.update((n,))
+        yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+    def close(self):
+        pass
+
+
+class NoSchema(VectorProcessor):
+    def process(self, batch):
+        return None
+
+
+class Twice(Count):
+    def init(self, handle):
+        super().init(handle)
+        super().init(handle)
+
+
+OUT = "k string, n long"
+
+
+@pytest.fixture(scope="module")
+def stream(spark):
+    made = "CAST(value AS STRING) AS k", "value AS v", "map(1, 2) AS m", "timestamp AS t", "struct(map(1, 2) AS x) AS s"
+    lower = "collate('a', 'UTF8_LCASE') AS c"
+    return spark.readStream.format("rate").load().selectExpr(*made, lower, "value AS `dot.ted`")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"key": []}, "the key has no column"),
+        ({"key": "K2"}, "there is no column `K2` for the key; there are k, v, m"),
+        ({"key": "m"}, "key column 'm' holds a map, which Spark can neither hash nor group by"),
+        ({"key": ["k", "s"]}, "key column 's' holds a map"),
+        ({"key": "c"}, "key column 'c' has collation UTF8_LCASE"),
+        ({"key": "s.x"}, "holds a map"),
+        ({"orderBy": "nothing"}, "orderBy column 'nothing' is not there; there are k, v"),
+        ({"orderBy": ["k", "m"]}, "orderBy column 'm' is map<int,int>, which Spark cannot sort by"),
+        ({"numPartitions": 0}, "numPartitions"),
+        ({"numPartitions": "many"}, "numPartitions must be a whole number or 'auto', got 'many'"),
+        ({"numPartitions": 9, "tailGroups": 8}, "tailGroups 8 is below the number of partitions, 9"),
+        ({"tailGroups": 0}, "tailGroups"),
+        ({"numPartitions": "auto", "bounds": (1, 20), "tailGroups": 8}, "tailGroups 8 is below .* 20"),
+        ({"bounds": (1, 4)}, "bounds are for numPartitions='auto'"),
+        ({"numPartitions": "auto", "bounds": (4, 1)}, "4.* 1|1.* 4"),
+        ({"timeMode": "sometimes"}, "timeMode must be one of none, processingTime, eventTime, got 'sometimes'"),
+        ({"timeMode": "eventTime"}, "timeMode eventTime needs a watermark"),
+        ({"retain": 0}, "retain"),
+        ({"color": "red", "mood": 1}, "stateful has no option color, mood; for planning it has mode, planner"),
+        ({"mode": "maybe"}, "mode must be one of observe, advise, auto, got 'maybe'"),
+        ({"planner": "none such"}, "none such"),
+        ({"targetSeconds": -1}, "targetSeconds"),
+        (
+            {"processor": print},
+            "processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got builtin",
+        ),
+        ({"processor": Count}, "processor must be a StatefulProcessor.*got the class Count"),
+        ({"processor": NoSchema()}, "NoSchema has no stateSchema"),
+        ({"processor": Twice()}, "init declares the state variable 'n' twice"),
+        ({"processor": Count(ttl=5)}, "ttlDurationMs 5, which needs timeMode processingTime"),
+        (
+            {"processor": Count("n interval year to month")},
+            "'n' has the type interval year to month, which state cannot",
+        ),
+        ({"outputSchema": "k string, i interval year to month"}, "column 'i' has the type interval year to month"),
+        ({"outputSchema": "k string, i array<variant>"}, "column 'i' has the type variant, which outputs cannot have"),
+        ({"outputSchema": "k char(3)"}, r"column 'k' has the type char\(3\)"),
+        ({"outputSchema": StructType([])}, "outputSchema has no columns"),
+    ],
+    ids=str,
+)
+def test_stateful_refuses(stream, options, said):
+    given = {"key": "k", "processor": Count(), "outputSchema": OUT} | options
+    with pytest.raises(InvalidArgument, match=said):
+        stateful(stream, **given)
+
+
+def test_a_column_with_a_dot_is_a_key_like_any_other(stream):
+    stateful(stream, "dot.ted", Count(), OUT)
+
+
+def test_a_batch_dataframe_is_refused(spark):
+    with pytest.raises(InvalidArgument, match="this is a batch DataFrame, and stateful is for streams"):
+        stateful(spark.range(3), "id", Count(), OUT)
+
+
+def test_initial_state_must_have_the_key(stream, spark):
+    for initial, said in (
+        (spark.createDataFrame([(1,)], "x int"), "initialState lacks the key column 'k'; it has x"),
+        (
+            spark.createDataFrame([(1,)], "k int"),
+            "initialState has the key 'k' as int, but the stream has it as string",
+        ),
+        (stream, "initialState must be a batch DataFrame"),
+    ):
+        with pytest.raises(InvalidArgument, match=said):
+            stateful(stream, "k", Count(), OUT, initialState=initial)
+
+
+def test_a_sink_must_be_callable(stream, tmp_path):
+    with pytest.raises(InvalidArgument, match="sink must be a function of"):
+        stateful(stream, "k", Count(), OUT).start("parquet", str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
+    source = feed("k string, j string, v long, t timestamp", [("a", "b", 1, None), ("b", "c", 2, None)])
+    ours(source.stream(), "k", Count(), OUT)
+
+    def refused(said, stream=None, key="k", processor=None, **options):
+        given = {"numPartitions": 2, "tailGroups": 8} | options
+        made = stateful(stream or source.stream(), key, processor or Count(), OUT, **given)
+        with pytest.raises(Mismatch, match=said):
+            made.start(print, ours.checkpoint, trigger={"availableNow": True})
+
+    refused(r"has key \['k'\] but \['j'\] was given; a query keeps its key", key="j")
+    refused(
+        "has key_schema .* was given; a query keeps the types of its key", source.stream().withColumn("k", F.col("v"))
+    )
+    refused("has time_mode 'none' but 'processingTime' was given; timeMode is fixed", timeMode="processingTime")
+    refused("has tail_groups 8 but 16 was given; tailGroups is fixed", tailGroups=16)
+    refused(
+        "'n' of this checkpoint cannot be read as it is declared now: value.n was long and is string",
+        processor=Count("n string"),
+    )
+    refused("the fields of value were .n. and are .n, m.", processor=Count("n long, m long"))
+
+    source.add([("a", "b", 1, None)])  # none of this did any harm
+    assert [tuple(row) for row in ours(source.stream(), "k", Count(), OUT).rows] == [("a", 2)]
+    source.add([("a", "b", 1, None)])  # nor does a watermark on another column, or other numbers of partitions
+    watermarked = source.stream().withWatermark("t", "1 hour")
+    assert [tuple(row) for row in ours(watermarked, "k", Count(), OUT, 5).rows] == [("a", 3)]
+
+    shutil.rmtree(f"{ours.checkpoint}/spark")
+    with pytest.raises(LogBroken, match="has lost Spark's part of the checkpoint"):
+        ours(source.stream(), "k", Count(), OUT)
+    shutil.move(f"{ours.checkpoint}/query", tmp_path)
+    with pytest.raises(LogBroken, match=r"query is not there, but .*log is"):
+        ours(source.stream(), "k", Count(), OUT)
+
+
+def test_a_checkpoint_is_for_one_query_at_a_time(feed, ours, spark, collected):
+    source = feed("k string, v long", [("a", 1)])
+    made = stateful(source.stream(), "k", Count(), OUT, 2, tailGroups=8)
+    query = made.start(collected, ours.checkpoint)
+    try:
+        query.processAllAvailable()
+        with pytest.raises(CheckpointInUse, match=r"is running on .*; stop it first"):
+            made.start(print, ours.checkpoint)
+        assert query.isActive
+    finally:
+        query.stop()
+    source.add([("a", 1)])
+    assert [tuple(row) for row in ours(source.stream(), "k", Count(), OUT).rows] == [("a", 2)]
+    assert read_state(ours.checkpoint, spark=spark).first().n.n == 2

@@ -1,0 +1,332 @@
+"""A query without Spark gives what the same query gives on Spark, and its tasks may run as often as they like."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from equipoise import InvalidArgument, Mismatch, Plan, UserFunctionFailed
+from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
+from equipoise.spark.routing import group_column
+from equipoise.spark.stream.local import LocalSchemas
+from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
+from equipoise.state.catch_up import SectionReader
+from equipoise.state.log import CommitLog
+
+ROWS = pa.schema({"k": pa.string(), "v": pa.int64()})
+COUNTS = pa.schema({"k": pa.string(), "n": pa.int64(), "total": pa.int64()})
+TIMED = pa.schema({"k": pa.string(), "ts": pa.timestamp("us", "UTC")})
+BUFFER = StructType([StructField("n", LongType()), StructField("total", LongType())])
+TEXT = StructType([StructField("text", StringType())])
+
+
+class Sum(Aggregator):
+    bufferSchema = BUFFER  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return 0, 0
+
+    def reduce(self, buffer, rows):
+        return buffer[0] + len(rows), buffer[1] + int(rows["v"].sum())
+
+    def merge(self, one, other):
+        return one[0] + other[0], one[1] + other[1]
+
+    def finish(self, key, buffer):
+        return *key, *buffer
+
+
+class SumOfMany(VectorProcessor):
+    stateSchema = BUFFER  # noqa: N815 - as Spark names schemas
+
+    def process(self, batch):
+        n = np.diff(batch.offsets) + pc.fill_null(batch.state["n"], 0).to_numpy()
+        sums = np.add.reduceat(batch.rows["v"].to_numpy(), batch.offsets[:-1])
+        total = sums + pc.fill_null(batch.state["total"], 0).to_numpy()
+        batch.update(pa.table({"n": n, "total": total}))
+        return pa.table({"k": batch.keys["k"], "n": n, "total": total})
+
+
+class Order(StatefulProcessor):
+    """Yields how many frames a key came in, and its values in the order they came."""
+
+    def init(self, handle):
+        self.text = handle.getValueState("text", TEXT)
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own name
+        frames = [frame["v"].tolist() for frame in rows]
+        text = (self.text.get() or ("",))[0] + "".join(str(v) for frame in frames for v in frame)
+        self.text.update((text,))
+        yield pd.DataFrame({"k": [key[0]], "text": [text], "frames": [len(frames)]})
+
+    def close(self):
+        pass
+
+
+class Alarm(StatefulProcessor):
+    """An alarm for each row, an hour after its event or its processing."""
+
+    def init(self, handle):
+        self.handle = handle
+        self.seen = handle.getValueState("seen", StructType([StructField("n", LongType())]))
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: N802, N803 - Spark's own name
+        n = sum(len(frame) for frame in rows)
+        self.seen.update(((self.seen.get() or (0,))[0] + n,))
+        now = max(timerValues.getCurrentWatermarkInMs(), timerValues.getCurrentProcessingTimeInMs() % 10**9)
+        self.handle.registerTimer(now + 1000)
+        yield pd.DataFrame({"k": [key[0]], "what": ["rows"], "at": [n]})
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):  # noqa: ARG002, N802, N803 - Spark's own name
+        yield pd.DataFrame({"k": [key[0]], "what": ["alarm"], "at": [expiredTimerInfo.getExpiryTimeInMs()]})
+
+    def close(self):
+        pass
+
+
+def summing(folder, processor=None, **options):
+    return LocalQuery(processor or Sum(), "k", ROWS, COUNTS, str(folder), **options)
+
+
+def frame(*rows):
+    return pd.DataFrame(rows, columns=["k", "v"])
+
+
+def found(output):
+    return sorted(map(tuple, output.astype(object).where(output.notna(), None).to_numpy().tolist()), key=repr)
+
+
+@pytest.mark.parametrize("processor", [Sum(), SumOfMany()])
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_keys_are_kept_from_batch_to_batch(tmp_path, processor, rows):
+    query = summing(tmp_path, processor, batchRows=rows)
+    first = query.process(frame(("a", 1), ("b", 2), ("a", 3), (None, 4)))
+    if isinstance(processor, Sum):
+        assert found(first) == [("a", 2, 4), ("b", 1, 2), (None, 1, 4)]
+    query.process(frame(("a", 10), ("ü", 0)))
+    name = "buffer" if isinstance(processor, Sum) else "state"
+    assert query.state() == {
+        ("a",): {name: (3, 14)},
+        ("b",): {name: (1, 2)},
+        (None,): {name: (1, 4)},
+        ("ü",): {name: (1, 0)},
+    }
+    assert query.state(version=0) == {}
+    assert query.batch == 2
+
+
+def test_a_batch_may_have_no_rows(tmp_path):
+    query = summing(tmp_path)
+    assert len(query.process(frame())) == 0
+    assert query.process(frame()).columns.tolist() == ["k", "n", "total"]
+    assert found(query.process(ROWS.empty_table())) == []
+
+
+def test_rows_of_a_key_come_in_their_order_and_in_frames(tmp_path):
+    output = pa.schema({"k": pa.string(), "text": pa.string(), "frames": pa.int64()})
+    query = LocalQuery(Order(), "k", ROWS, output, str(tmp_path), orderBy="v", batchRows=3, numPartitions=1)
+    assert found(query.process(frame(*(("a", 9 - v) for v in range(10))))) == [("a", "0123456789", 4)]
+    assert found(query.process(frame(("a", 2), ("a", 1)))) == [("a", "012345678912", 1)]
+
+
+def test_a_new_query_goes_on_where_the_last_ended(tmp_path):
+    with summing(tmp_path) as query:
+        query.process(frame(("a", 1)))
+    query = summing(tmp_path, numPartitions=7)
+    assert query.batch == 1
+    assert found(query.process(frame(("a", 1)))) == [("a", 2, 2)]
+    assert found(query.process(frame(("a", 1)))) == [("a", 3, 3)]
+    assert query.plan.partitions == 7
+
+
+def test_wishes_are_followed(tmp_path):
+    query = summing(tmp_path, numPartitions=4)
+    query.process(frame(("a", 1)))
+    query.rescale(2)
+    query.process(frame(("a", 1)))
+    assert query.plan.partitions == 2
+    query.rollback(0)
+    query.process(frame(("a", 1)))
+    assert (query.plan.partitions, query.plan.version, query.plan.reason) == (4, 2, "plan 0 was asked for")
+    assert query.pin().version == 2
+    query.plain_hash()
+    query.unpin()
+    assert found(query.process(frame(("a", 1)))) == [("a", 4, 4)]
+    with pytest.raises(InvalidArgument, match="there is no plan 9; there are 0, 1, 2"):
+        query.rollback(9)
+    with pytest.raises(InvalidArgument, match="exceeds the 256 tail groups"):
+        query.rescale(1000)
+
+
+def test_event_time_drops_late_rows_and_fires_alarms(tmp_path):
+    output = pa.schema({"k": pa.string(), "what": pa.string(), "at": pa.int64()})
+    query = LocalQuery(Alarm(), "k", TIMED, output, str(tmp_path), timeMode="eventTime", watermark=("ts", "10 seconds"))
+
+    def run(*seconds):
+        at = [pd.Timestamp(second, unit="s") for second in seconds]
+        return found(query.process(pd.DataFrame({"k": ["a"] * len(at), "ts": pd.Series(at, dtype="datetime64[us]")})))
+
+    first = run(100, 50)
+    assert first == [("a", "rows", 2)]
+    alarm = query.state()[("a",)]["timers"]
+    run(1000 + alarm[0] // 1000, 95)  # the watermark is 90 s now, but rows are late by the one before
+    fired = run()
+    assert ("a", "alarm", alarm[0]) in fired
+    assert run(20) == []  # late
+    assert query.state()[("a",)]["seen"] == (4,)
+
+
+def test_processing_time_is_the_clock_that_was_given(tmp_path):
+    now = [5000]
+    output = pa.schema({"k": pa.string(), "what": pa.string(), "at": pa.int64()})
+    query = LocalQuery(Alarm(), "k", ROWS, output, str(tmp_path), timeMode="processingTime", clock=lambda: now[0])
+    assert found(query.process(frame(("a", 1)))) == [("a", "rows", 1)]
+    now[0] = 5999
+    assert found(query.process(frame())) == []
+    now[0] = 6000
+    assert found(query.process(frame())) == [("a", "alarm", 6000)]
+
+
+def test_initial_state_is_taken_once(tmp_path):
+    given = pd.DataFrame({"k": ["a", "b"], "n": [10, 20], "total": [100, 200]})
+    query = summing(tmp_path, initialState=given)
+    assert query.state() == {("a",): {"buffer": (10, 100)}, ("b",): {"buffer": (20, 200)}}
+    assert found(query.process(frame(("a", 1)))) == [("a", 11, 101)]
+    query = summing(tmp_path, initialState=given)
+    assert query.state()[("a",)] == {"buffer": (11, 101)}
+    with pytest.raises(InvalidArgument, match="initialState has no column 'k'"):
+        summing(tmp_path / "other", initialState=given.drop(columns="k"))
+
+
+class Failing(Sum):
+    def reduce(self, buffer, rows):
+        if (rows["v"] < 0).any():
+            raise RuntimeError("negative")
+        return super().reduce(buffer, rows)
+
+
+def test_a_batch_that_failed_has_not_happened(tmp_path):
+    query = summing(tmp_path, Failing())
+    query.process(frame(("a", 1)))
+    with pytest.raises(UserFunctionFailed, match="negative"):
+        query.process(frame(("a", 1), ("b", -1)))
+    assert query.batch == 1
+    assert query.state() == {("a",): {"buffer": (1, 1)}}
+    assert found(query.process(frame(("a", 1), ("b", 1)))) == [("a", 2, 2), ("b", 1, 1)]
+
+
+def test_wrong_arguments_are_told(tmp_path):
+    with pytest.raises(InvalidArgument, match="'z' is not a column of inputSchema"):
+        LocalQuery(Sum(), "z", ROWS, COUNTS, str(tmp_path))
+    with pytest.raises(InvalidArgument, match="no option trigr"):
+        summing(tmp_path, trigr=1)
+    with pytest.raises(InvalidArgument, match="tailGroups"):
+        summing(tmp_path, tailGroups=3)
+    query = summing(tmp_path)
+    with pytest.raises(InvalidArgument, match="the rows have no column 'v'"):
+        query.process(pd.DataFrame({"k": ["a"]}))
+    with pytest.raises(Mismatch, match="tailGroups is fixed"):
+        summing(tmp_path, tailGroups=64)
+
+
+def test_text_schemas_need_a_session(monkeypatch):
+    from pyspark.errors import PySparkRuntimeError
+
+    def without_session(_):
+        raise PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
+
+    monkeypatch.setattr(StructType, "fromDDL", without_session)
+    with pytest.raises(InvalidArgument, match=r"'k string' is text.*give a StructType, or start a session first"):
+        LocalSchemas("UTC").arrow("k string")
+
+
+def test_with_a_session_text_is_a_schema_too(spark, tmp_path):
+    assert spark.version
+    query = LocalQuery(Sum(), "k", "k string, v long", "k string, n long, total long", str(tmp_path))
+    assert found(query.process(frame(("a", 1)))) == [("a", 1, 1)]
+    assert LocalSchemas("UTC").arrow("bigint").names == ["value"]
+
+
+@pytest.fixture
+def repeated(tmp_path, monkeypatch):
+    """A query whose every task runs twice, as by speculation; gives the pairs of manifests."""
+    pairs = []
+    run = LocalJobs.run
+
+    def twice(self, *args, **more):
+        first, second = run(self, *args, **more), run(self, *args, **more)
+        pairs.extend(zip(first, second, strict=True))
+        return [pair[number % 2] for number, pair in enumerate(zip(first, second, strict=True))]
+
+    monkeypatch.setattr(LocalJobs, "run", twice)
+    return summing(tmp_path, retain=2, tailGroups=8), pairs
+
+
+def test_a_task_that_runs_twice_says_the_same_and_counts_once(repeated):
+    query, pairs = repeated
+    for batch in range(6):
+        output = query.process(frame(*((f"key-{number}", 1) for number in range(20))))
+        assert [row[1:] for row in found(output)] == [(batch + 1, batch + 1)] * 20
+    reader = SectionReader(query._epoch.storage)
+    storage = query._epoch.storage
+    written = 0
+    for one, other in pairs:
+        assert one.partition == other.partition
+        assert one.sections.keys() == other.sections.keys()
+        assert [(file.rows, file.checksum) for file in one.outputs] == [
+            (file.rows, file.checksum) for file in other.outputs
+        ]
+        for group, section in one.sections.items():
+            twin = other.sections[group]
+            assert section.path != twin.path
+            assert (section.checksum, section.length, section.count) == (twin.checksum, twin.length, twin.count)
+            if storage.exists(section.path) and storage.exists(twin.path):
+                assert list(reader.entries(section)) == list(reader.entries(twin))
+                written += 1
+    assert written
+
+
+def test_files_of_attempts_that_do_not_count_are_collected(repeated, tmp_path):
+    query, pairs = repeated
+    for _ in range(8):
+        query.process(frame(*((f"key-{number}", 1) for number in range(20))))
+    log = CommitLog(query._epoch.storage)
+    needed = set().union(*(log.table(version).files() for version in range(6, 9)))
+    there = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("changes/*/*")}
+    assert needed <= there
+    assert {path for path in there - needed if int(path.split("/")[1]) <= 6} == set()
+    lost = {section.path for pair in pairs for manifest in pair for section in manifest.sections.values()} - there
+    assert lost
+
+
+def test_keys_are_hashed_and_placed_as_spark_does(spark):
+    day = dt.date(2024, 2, 29)
+    at = dt.datetime(2024, 2, 29, 12, 30, 1, 5, tzinfo=dt.UTC)
+    rows = [
+        ("a", 1, 1, 1.5, True, b"x", day, at),
+        (None, None, None, None, None, None, None, None),
+        ("", -1, None, -0.0, False, b"", None, at),
+        ("日本" * 20, 2**31 - 1, -(2**63), float("nan"), None, bytes(40), day, None),
+    ]
+    schema = "s string, i int, l long, d double, b boolean, x binary, day date, at timestamp"
+    df = spark.createDataFrame(rows, schema)
+    table = df.toArrow()
+    expected = [row[0] for row in df.select(F.xxhash64(*df.columns)).collect()]
+    assert key_fingerprints(table).tolist() == expected
+    for name in df.columns:
+        hashed = [row[0] for row in df.select(F.xxhash64(name)).collect()]
+        assert key_fingerprints(table.select([name])).tolist() == hashed
+    plan = Plan(3, [0, 1, 2, 0, 1], {expected[0]: 2, expected[2]: 1, 5: 0})
+    groups = [row[0] for row in df.select(group_column(plan, F.xxhash64(*df.columns))).collect()]
+    assert group_numbers(plan, np.array(expected)).tolist() == groups
+
+
+def test_a_key_that_cannot_be_hashed_without_spark_is_told():
+    with pytest.raises(InvalidArgument, match="without Spark a key cannot be a list"):
+        key_fingerprints(pa.table({"k": [[1], [2]]}))

@@ -1,0 +1,180 @@
+# ruff: noqa: ARG002, N802, N803 - the names belong to Spark's protocol
+"""What becomes of a batch when user code or the sink fails, and of every type of output."""
+
+import datetime as dt
+import shutil
+import sys
+import uuid
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+from equipoise.spark import history, read_state
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
+
+OUT = "k string, n long, id string"
+
+
+class Random(StatefulProcessor):
+    """Counts, and gives every output a new name."""
+
+    def __init__(self, poison=None):
+        self.poison = poison
+
+    def init(self, handle):
+        self.n = handle.getValueState("n", "n long")
+
+    def handleInputRows(self, key, rows, timerValues):
+        n = (self.n.get() or (0,))[0]
+        for frame in rows:
+            if (frame["v"] == self.poison).any():
+                raise ValueError("this row is poison")
+            n += len(frame)
+        self.n.update((n,))
+        yield pd.DataFrame({"k": [key[0]], "n": [n], "id": [uuid.uuid4().hex]})
+
+    def close(self):
+        pass
+
+
+class FailingOnce:
+    """A sink that fails after it was given a batch."""
+
+    def __init__(self, batch):
+        self.batch = batch
+        self.given = []
+
+    def __call__(self, df, batch):
+        self.given.append((batch, sorted(map(tuple, df.collect()))))
+        if batch == self.batch and [each for each, _ in self.given].count(batch) == 1:
+            raise OSError("the sink is full")
+
+
+def test_a_sink_that_failed_is_given_the_same_rows_again(feed, ours):
+    source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("b", 4)])
+    sink = FailingOnce(1)
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        ours(source.stream(), "k", Random(), OUT, sink=sink)
+    ours(source.stream(), "k", Random(), OUT, sink=sink)
+    batches, rows = zip(*sink.given, strict=True)
+    assert batches == (0, 1, 1, 2)
+    assert rows[1] == rows[2]
+    assert [row[:2] for row in rows[3]] == [("b", 2)]
+
+
+def test_a_committed_batch_that_spark_runs_again_is_delivered_not_computed(feed, ours, spark):
+    source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)])
+    first = ours(source.stream(), "k", Random(), OUT)
+    for name in (f"{ours.checkpoint}/spark/commits/1", f"{ours.checkpoint}/spark/commits/.1.crc"):
+        Path(name).unlink(missing_ok=True)  # Spark died before it knew that the batch was done
+    source.add([("a", 5)])
+    second = ours(source.stream(), "k", Random(), OUT)
+    assert second.calls == [1, 2]
+    assert second.batches[1] == first.batches[1]
+    assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 3, "b": 1}
+    assert [row.rows for row in history(ours.checkpoint, spark=spark).orderBy("batch").collect()] == [2, 1, 1]
+
+
+def test_user_code_that_failed_can_be_mended(feed, ours, spark):
+    source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3), ("b", 13)], [("b", 4)])
+    key = spark.createDataFrame([("b",)], "k string").select(F.lower(F.hex(F.xxhash64("k")))).first()[0].rjust(16, "0")
+    with pytest.raises(StreamingQueryException) as failure:
+        ours(source.stream(), "k", Random(poison=13), OUT)
+    said = str(failure.value)
+    assert f"handleInputRows of key {key} failed in batch 1: ValueError: this row is poison" in said
+    assert 'raise ValueError("this row is poison")' in said
+    assert "mend the function and start the query again on the same checkpoint" in said
+    sink = ours(source.stream(), "k", Random(), OUT)
+    assert sink.calls == [1, 2]
+    assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 2, "b": 3}
+
+
+def test_two_halves_of_different_times_are_told_apart(feed, ours, tmp_path):
+    source = feed("k string, v int", [("a", 1)])
+    ours(source.stream(), "k", Random(), OUT)
+    shutil.copytree(f"{ours.checkpoint}/spark", tmp_path / "old")
+    source.add([("a", 2)], [("a", 3)])
+    ours(source.stream(), "k", Random(), OUT)
+    shutil.rmtree(f"{ours.checkpoint}/spark")
+    shutil.copytree(tmp_path / "old", f"{ours.checkpoint}/spark")
+    with pytest.raises(StreamingQueryException, match="the two halves of the checkpoint are of different times"):
+        ours(source.stream(), "k", Random(), OUT)
+
+
+TYPES = {
+    "y byte": 1,
+    "s short": 2,
+    "i int": 3,
+    "l long": 2**40,
+    "f float": 0.5,
+    "d double": 1e300,
+    "c decimal(20,3)": Decimal("12345678901234567.125"),
+    "z boolean": True,
+    "t string": "text",
+    "x binary": b"\0\1",
+    "day date": dt.date(1969, 7, 20),
+    "moment timestamp": dt.datetime(2024, 7, 1, 12, 0, 0, 123456),  # noqa: DTZ001 - as Spark gives it
+    "wall timestamp_ntz": dt.datetime(1900, 1, 1, 0, 0, 0, 1),  # noqa: DTZ001 - it has no zone
+    "span interval day to second": dt.timedelta(days=1, microseconds=5),
+    "list array<int>": [1, None, 3],
+    "pairs map<string, int>": {"a": 1, "b": None},
+    "nested struct<a: int, b: array<struct<c: string>>>": {"a": 1, "b": [{"c": "x"}]},
+}
+
+
+class AllTypes(StatefulProcessor):
+    def init(self, handle):
+        pass
+
+    def handleInputRows(self, key, rows, timerValues):
+        for _ in rows:
+            pass
+        names = [name.split()[0] for name in TYPES]
+        values = list(TYPES.values())
+        nothing = [None] * len(values)
+        yield pd.DataFrame(dict(zip(names, zip(values, nothing, strict=True), strict=True)))
+        yield pd.DataFrame({name: pd.Series([None], dtype=object) for name in names})
+
+    def close(self):
+        pass
+
+
+def test_outputs_of_every_type_arrive(feed, ours):
+    sink = ours(feed("k string, v int", [("a", 1)]).stream(), "k", AllTypes(), ", ".join(TYPES))
+    rows = [row.asDict(recursive=True) for row in sink.rows]
+    full = [row for row in rows if row["y"] is not None]
+    assert full == [{name.split()[0]: value for name, value in TYPES.items()}]
+    assert len(rows) == 3
+    assert all(set(row.values()) == {None} for row in rows if row["y"] is None)
+
+
+class WrongOutput(AllTypes):
+    def __init__(self, frame):
+        self.frame = frame
+
+    def handleInputRows(self, key, rows, timerValues):
+        yield self.frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (pd.DataFrame({"k": ["a"]}), r"the function yielded columns \['k'\], but outputSchema has .*; n missing"),
+        (
+            pd.DataFrame({"k": ["a"], "n": ["x"]}),
+            "column 'n' that the function yielded does not fit outputSchema .int64.",
+        ),
+        ([("a", 1)], "the function must yield pandas DataFrames, got a list"),
+    ],
+    ids=["missing", "wrong type", "no frame"],
+)
+def test_outputs_that_do_not_fit_are_told(feed, ours, frame, said):
+    with pytest.raises(StreamingQueryException, match=said):
+        ours(feed("k string, v int", [("a", 1)]).stream(), "k", WrongOutput(frame), "k string, n long", 1)
