@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from equipoise.requirements import require_java
 from equipoise.spark import history, read_state, sinks, stateful
 
-SLOTS, PARTITIONS, BATCHES, ROWS = 8, 16, 8, 3000
+SLOTS, PARTITIONS, BATCHES, ROWS = 8, 16, 6, 3000
 
 
 class Visits(StatefulProcessor):
@@ -80,7 +80,7 @@ def main() -> None:
         write_visits(spark, f"{folder}/visits")
         theirs = run(spark, folder, "plain-hash", hash=True)
         ours = run(spark, folder, "balanced")
-        print("\nsame state:", ours == theirs)
+        print("\nsame result:", ours == theirs)
     finally:
         spark.stop()
         shutil.rmtree(folder)

@@ -82,18 +82,21 @@ def test_settings_of_spark_change_nothing(feed, ours, conf, spark, settings):
     assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == expected
 
 
-def test_user_rows_are_exchanged_once(feed, tmp_path):
+@pytest.mark.parametrize("settings", SETTINGS[:2], ids=["adaptive off", "adaptive on"])
+def test_user_rows_are_exchanged_once(feed, conf, tmp_path, settings):
     source = feed("k string, v long", [(f"k{place % 11}", place) for place in range(90)])
     made = stateful(source.stream(), "k", Count(), "k string, n long", 3, tailGroups=8, orderBy="v")
     storage = Storage(str(tmp_path / "checkpoint"))
-    settings = made._settings(Checkpoint(storage), print, {})
+    settings_of_query = made._settings(Checkpoint(storage), print, {})
     plan = Plan(3, [0, 1, 2, 0, 1, 2, 0, 1])
     table = source.table()
-    rows = Placement(table, settings, plan, initial=False).placed(table, late_ms=0)
-    rows.collect()
-    executed = rows._jdf.queryExecution().executedPlan().toString().split("== Initial Plan")[0]
+    with conf(**settings):
+        rows = Placement(table, settings_of_query, plan, initial=False).placed(table, late_ms=0)
+        rows.collect()
+        executed = rows._jdf.queryExecution().executedPlan().toString().split("== Initial Plan")[0]
+        found = [(row.at, row[GROUP]) for row in rows.select(F.spark_partition_id().alias("at"), GROUP).collect()]
+    assert executed.startswith("AdaptiveSparkPlan") == (settings["spark.sql.adaptive.enabled"] == "true")
     assert executed.count("Exchange") == 1, executed
-    found = [(row.at, row[GROUP]) for row in rows.select(F.spark_partition_id().alias("at"), GROUP).collect()]
     assert all(at == (marker(group) if group < 0 else plan.tail[group]) for at, group in found)
     assert sorted(at for at, group in found if group < 0) == [0, 1, 2]
     assert len(found) == 93

@@ -141,6 +141,7 @@ class Engine(Generic[Rows]):
         loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys())
         measures = _measures(manifests, plan.partitions, seconds, settings.target_seconds)
         choice = progress.next_plan.choose(plan, loads, order.batch, measures) if order.version else Choice.keep(plan)
+        measures["state_bytes"] = choice.state_bytes
         failpoint("driver.before-plan")
         is_new = choice.plan is not plan
         name = progress.checkpoint.keep_plan(choice.plan, settings.epoch.number) if is_new else progress.plan_name
@@ -255,7 +256,6 @@ def _measures(manifests: list[Manifest], partitions: int, seconds: float, target
         "partition_seconds": [each.seconds for each in tasks],
         "imbalance_rows": load_imbalance(rows) if sum(rows) else 1.0,
         "imbalance_seconds": load_imbalance(work) if sum(work) else 1.0,
-        "state_bytes": sum(load.state for each in tasks for load in each.loads.values()),
         "output_rows": sum(file.rows for each in tasks for file in each.outputs),
         "busy": busy_fraction(sum(work), partitions, target),
     }

@@ -17,11 +17,12 @@ _LOOK_BACK = 20  # batches that are read again at a start, for how busy they wer
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan of the next batch, why, and what is known of the load."""
+    """The plan of the next batch, why, what is known of the load, and the bytes of all state before this batch."""
 
     plan: Plan
     decision: dict[str, Any]
     loads: bytes
+    state_bytes: int = 0
 
     @classmethod
     def keep(cls, plan: Plan) -> "Choice":
@@ -85,7 +86,9 @@ class NextPlan:
         if chosen is not plan:
             self._last_replan = batch
             self._busy.clear()
-        return Choice(chosen, decision, self._loads.to_bytes())
+        measured = self._loads.costs().group_state
+        state_bytes = 0 if measured is None else int(measured.sum())
+        return Choice(chosen, decision, self._loads.to_bytes(), state_bytes)
 
     def _held(self, plan: Plan, wishes: Wishes) -> Plan | None:
         """The plan that is to be kept, as the next version; ``None`` where the load decides."""
