@@ -41,12 +41,15 @@ class GroupCache:
     Parameters
     ----------
     folder
-        Folder on a local disk, for this query alone. The caches of earlier boots in it are deleted.
+        Folder on a local disk, for this query alone. The caches of earlier boots and runs in it are deleted.
+    run
+        Name of this run of the query. A checkpoint may be restored from a copy between two runs, and then the same
+        version has another content; within a run it never has.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: str = "any") -> None:
         boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else None
-        self.folder = Path(folder).absolute() / f"cache-{FORMAT_VERSION}-{boot or 'any'}"
+        self.folder = Path(folder).absolute() / f"cache-{FORMAT_VERSION}-{boot or 'any'}-{_checked(run)}"
         self.sync = boot is None
         if not self.folder.exists():
             (self.folder / "groups").mkdir(parents=True, exist_ok=True)
@@ -55,8 +58,8 @@ class GroupCache:
                     shutil.rmtree(other, ignore_errors=True)
 
     @classmethod
-    def of_query(cls, query: str, folder: str | None = None) -> "GroupCache":
-        """The cache of the query named ``query`` below ``folder``, or below the machine's temporary folder."""
+    def of_query(cls, query: str, folder: str | None = None, run: str = "any") -> "GroupCache":
+        """The cache of a run of the query named ``query`` below ``folder``, or below the machine's temporary folder."""
         if folder is None:
             owner = getpass.getuser() if sys.platform == "win32" else os.getuid()
             parent = Path(tempfile.gettempdir()) / f"equipoise-{owner}"
@@ -65,7 +68,7 @@ class GroupCache:
                 raise InvalidArgument(f"{parent} belongs to another user; give a folder of your own for the caches")
         else:
             parent = Path(folder)
-        return cls(parent / blake2b(query.encode(), digest_size=16).hexdigest())
+        return cls(parent / blake2b(query.encode(), digest_size=16).hexdigest(), run)
 
     def group(self, group_id: str) -> "CachedGroup":
         """The group ``group_id``, empty if it is not there."""

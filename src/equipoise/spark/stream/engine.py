@@ -115,6 +115,7 @@ class Engine(Generic[Rows]):
         return Order(
             location=progress.storage.location,
             query=identity.name,
+            run=settings.epoch.owner,
             version=version,
             time_ms=self._clock(),
             watermark_ms=progress.watermark_ms,

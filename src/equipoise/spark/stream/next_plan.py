@@ -1,6 +1,6 @@
 """Chooses the plan of the next batch: what users wish goes first, then the load decides."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from equipoise.adapt import BatchLoads, Controller, MeasuredLoads
@@ -45,6 +45,7 @@ class NextPlan:
         self._settings = settings
         self._checkpoint = checkpoint
         self._controller = Controller(settings.policy)
+        self._obeying = Controller(replace(settings.policy, mode="auto"))
         self._loads: MeasuredLoads | None = None
         self._last_replan: int | None = None
         self._busy: list[float] = []
@@ -73,7 +74,9 @@ class NextPlan:
             chosen, decision = held, self._obeyed(held)
         else:
             partitions = self._partitions(plan, wishes)
-            made = self._controller.decide(
+            asked_for = partitions != plan.partitions and (wishes.partitions is not None or not self._settings.elastic)
+            controller = self._obeying if asked_for else self._controller  # a mode is about what nobody asked for
+            made = controller.decide(
                 plan,
                 self._loads,
                 batch=batch,

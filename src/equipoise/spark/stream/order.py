@@ -18,8 +18,8 @@ class Order:
 
     Parameters
     ----------
-    location, query
-        The checkpoint, and the name of the query among all.
+    location, query, run
+        The checkpoint, the name of the query among all, and of this run of it.
     version
         Version that the batch makes; tasks read the state of the one before.
     time_ms
@@ -58,6 +58,7 @@ class Order:
 
     location: str
     query: str
+    run: str
     version: int
     time_ms: int
     watermark_ms: int

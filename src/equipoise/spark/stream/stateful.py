@@ -238,10 +238,11 @@ class StatefulStream:
         log = CommitLog(checkpoint.storage)
         _require_both_halves(checkpoint.storage, log.head())
         epoch = claim(checkpoint.storage, is_active_here, above=log.last_epoch())
-        head = log.head()
-        stored = log.read(head).variables if head >= 0 else {}
-        known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
-        variables = merge_specs(known, self._code.variables, self._code.removed)
+        try:
+            variables = self._variables(log)
+        except BaseException:
+            epoch.release()
+            raise
         return Settings(
             identity=identity,
             epoch=epoch,
@@ -263,6 +264,13 @@ class StatefulStream:
             retain=self._retain,
             state_arrow=self._code.state_arrow,
         )
+
+    def _variables(self, log: CommitLog) -> dict[str, VariableSpec]:
+        """The state variables of the checkpoint, with what the processor declares now."""
+        head = log.head()
+        stored = log.read(head).variables if head >= 0 else {}
+        known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
+        return merge_specs(known, self._code.variables, self._code.removed)
 
     def _started(self, writer: DataStreamWriter) -> StreamingQuery:
         """The query, once it knows its sources.
