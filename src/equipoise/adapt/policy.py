@@ -59,8 +59,8 @@ class Policy:
     planner: str | Planner = "kip"
     load: LoadMeasure = "auto"
     decay: float = 0.5
-    trigger: float = 0.05
-    minimum_gain: float = 0.05
+    trigger: float = 0.08
+    minimum_gain: float = 0.08
     hysteresis: float = 0.02
     minimum_interval: int = 1
     horizon: int = 10
