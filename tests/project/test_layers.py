@@ -24,7 +24,7 @@ LAYERS = [
         "storage",
     },
     {"sketch"},
-    {"plan"},
+    {"plan", "split"},
     {"adapt"},
     {"simulate", "state"},
     {"checks", "pictures"},

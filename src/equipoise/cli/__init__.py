@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from equipoise import __version__, bench
-from equipoise.cli import demo
+from equipoise.cli import demo, simulate
 from equipoise.errors import EquipoiseError, InvalidArgument
 
 app = typer.Typer(help="Keeps keyed work in balance on Apache Spark.", no_args_is_help=True)
@@ -111,3 +111,4 @@ def _write_json(content: object, where: str) -> None:
 
 
 app.command("demo")(demo.command)
+app.command("simulate")(simulate.command)

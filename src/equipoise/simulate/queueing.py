@@ -1,0 +1,201 @@
+"""Workers with queues: what a route costs in throughput and latency."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument
+
+_BINS_AN_OCTAVE = 8
+_BINS = 64 * _BINS_AN_OCTAVE
+_SHORTEST = 2.0**-30  # seconds; the lower edge of the first bin of the latency histogram
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """How long messages take and how many may wait.
+
+    Parameters
+    ----------
+    service
+        Seconds that a worker takes for a message.
+    rate
+        Messages a second that all sources together get; ``None``: they send as fast as the queues take them, which
+        measures the throughput at saturation and needs a ``capacity``.
+    capacity
+        Messages that may be at a worker, the one in service included. A source whose next message finds no room waits,
+        and all behind it with it. ``None``: any number.
+    exponential
+        Draw service times from the exponential distribution of that mean, instead of taking them as constant.
+    seed
+        Seed of the service times.
+    """
+
+    service: float = 1e-3
+    rate: float | None = None
+    capacity: int | None = 1000
+    exponential: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if at_least("service", self.service, 0) == 0:
+            raise InvalidArgument("service must be above 0 seconds, got 0")
+        if self.rate is not None and at_least("rate", self.rate, 0) == 0:
+            raise InvalidArgument("rate must be above 0 messages a second, got 0")
+        if self.capacity is not None:
+            whole("capacity", self.capacity, 1)
+        if self.rate is None and self.capacity is None:
+            raise InvalidArgument(
+                "without a rate and with infinite queues all messages would arrive at once; give a rate or a capacity"
+            )
+
+
+@dataclass(frozen=True)
+class QueueReport:
+    """What the queues did.
+
+    Parameters
+    ----------
+    throughput
+        Messages a second, from the first sent to the last done.
+    latency
+        Mean seconds from when a message was due at its source to when it was done; without a rate, from when the source
+        got to it.
+    latency_median, latency_99
+        Quantiles of the same, to within 9 %.
+    utilisation
+        Part of the time that each worker was busy.
+    """
+
+    throughput: float
+    latency: float
+    latency_median: float
+    latency_99: float
+    utilisation: NDArray[np.float64]
+
+
+@njit(cache=True)
+def _serve(
+    targets: Any,
+    sources: Any,
+    services: Any,
+    first: int,
+    gap: float,
+    free: Any,
+    ready: Any,
+    done: Any,
+    taken: Any,
+    busy: Any,
+    histogram: Any,
+) -> float:
+    """Pass messages through the queues; ``gap`` is the time between arrivals, 0 for none. Returns the sum of latencies.
+
+    ``done`` holds for each worker, in a ring, when its last messages were done.
+    """
+    capacity = done.shape[1]
+    stride = 0 if len(services) == 1 else 1
+    total = 0.0
+    for i in range(len(targets)):
+        worker, source, service = targets[i], sources[i], services[i * stride]
+        due = ready[source] if gap == 0.0 else (first + i) * gap
+        admitted = max(due, ready[source])
+        if capacity > 0:
+            place = taken[worker] % capacity
+            admitted = max(admitted, done[worker, place])
+        ready[source] = admitted
+        end = max(admitted, free[worker]) + service
+        free[worker] = end
+        busy[worker] += service
+        if capacity > 0:
+            done[worker, place] = end
+            taken[worker] += 1
+        total += end - due
+        octaves = np.log2((end - due) / _SHORTEST)
+        histogram[max(0, min(len(histogram) - 1, int(octaves * _BINS_AN_OCTAVE)))] += 1
+    return total
+
+
+class Queues:
+    """A queue and a server for each worker, fed by sources that wait when a queue is full.
+
+    Messages are served in the order of the stream. Sources that wait apart from each other could overtake one another
+    by as much as the queues hold; that is left out.
+
+    Parameters
+    ----------
+    workers
+        W, number of workers.
+    sources
+        S, number of sources.
+    options
+        Service time, rate and room.
+
+    Examples
+    --------
+    >>> queues = Queues(2, 1, QueueOptions(service=0.001, capacity=10))
+    >>> queues.feed(np.array([0, 1] * 500), np.zeros(1000, dtype=np.int64))
+    >>> round(queues.report().throughput)
+    2000
+    """
+
+    def __init__(self, workers: int, sources: int, options: QueueOptions) -> None:
+        workers, sources = whole("workers", workers, 1), whole("sources", sources, 1)
+        self.options = options
+        self.messages = 0
+        self._free = np.zeros(workers)
+        self._ready = np.zeros(sources)
+        self._done = np.zeros((workers, options.capacity or 0))
+        self._taken = np.zeros(workers, dtype=np.int64)
+        self._busy = np.zeros(workers)
+        self._histogram = np.zeros(_BINS, dtype=np.int64)
+        self._latency = 0.0
+        self._rng = np.random.default_rng(options.seed)
+
+    @property
+    def now(self) -> float:
+        """Seconds at which the sources have come to their next messages, on average."""
+        if self.options.rate is not None:
+            return max(self.messages / self.options.rate, float(self._ready.mean()))
+        return float(self._ready.mean())
+
+    def feed(self, targets: NDArray[Any], sources: NDArray[np.int64]) -> None:
+        """Send messages, each from its source to its worker, in the order of the stream."""
+        service = self.options.service
+        count = len(targets)
+        services = self._rng.exponential(service, count) if self.options.exponential else np.full(1, service)
+        self._latency += _serve(
+            targets,
+            sources,
+            services,
+            self.messages,
+            0.0 if self.options.rate is None else 1 / self.options.rate,
+            self._free,
+            self._ready,
+            self._done,
+            self._taken,
+            self._busy,
+            self._histogram,
+        )
+        self.messages += count
+
+    def report(self) -> QueueReport:
+        """What the queues did so far."""
+        if self.messages == 0:
+            raise InvalidArgument("no message has passed the queues yet; feed some first")
+        elapsed = float(self._free.max())
+        return QueueReport(
+            throughput=self.messages / elapsed,
+            latency=self._latency / self.messages,
+            latency_median=self._quantile(0.5),
+            latency_99=self._quantile(0.99),
+            utilisation=self._busy / elapsed,
+        )
+
+    def _quantile(self, part: float) -> float:
+        """Upper edge of the bin in which the quantile lies."""
+        bin_number = int(np.searchsorted(np.cumsum(self._histogram), part * self.messages))
+        return float(_SHORTEST * 2.0 ** ((bin_number + 1) / _BINS_AN_OCTAVE))

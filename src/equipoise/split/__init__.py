@@ -1,0 +1,74 @@
+"""Splitters: they route the messages of one key to several workers, for work whose results can be merged."""
+
+from inspect import signature
+from typing import Any
+
+from equipoise.errors import InvalidArgument
+from equipoise.split.affinity import Affinity
+from equipoise.split.base import Splitter
+from equipoise.split.d_choices import DChoices, find_choices
+from equipoise.split.dynamic_key import DynamicKey, DynamicKeyCoded, DynamicKeyPrinted
+from equipoise.split.key_grouping import KeyGrouping
+from equipoise.split.off_greedy import OffGreedy
+from equipoise.split.on_greedy import OnGreedy
+from equipoise.split.partial_key import PartialKey
+from equipoise.split.shuffle import Shuffle
+from equipoise.split.static_potc import StaticPoTC
+from equipoise.split.w_choices import WChoices
+
+__all__ = [
+    "SPLITTERS",
+    "Affinity",
+    "DChoices",
+    "DynamicKey",
+    "DynamicKeyCoded",
+    "DynamicKeyPrinted",
+    "KeyGrouping",
+    "OffGreedy",
+    "OnGreedy",
+    "PartialKey",
+    "Shuffle",
+    "Splitter",
+    "StaticPoTC",
+    "WChoices",
+    "find_choices",
+    "make_splitter",
+]
+
+SPLITTERS: dict[str, type[Splitter]] = {
+    each.name: each
+    for each in (
+        Shuffle,
+        KeyGrouping,
+        StaticPoTC,
+        OnGreedy,
+        OffGreedy,
+        PartialKey,
+        DChoices,
+        WChoices,
+        Affinity,
+        DynamicKey,
+        DynamicKeyCoded,
+        DynamicKeyPrinted,
+    )
+}
+"""Every splitter by its name."""
+
+
+def make_splitter(name: str, **options: Any) -> Splitter:
+    """Make a splitter by its name, with the options of its class.
+
+    Examples
+    --------
+    >>> make_splitter("partial-key", workers=4, choices=3, seed=1).route([7, 7, 7, 7]).tolist()
+    [0, 1, 0, 1]
+    """
+    if name not in SPLITTERS:
+        raise InvalidArgument(f"there is no splitter {name!r}; choose one of {', '.join(SPLITTERS)}")
+    known = list(signature(SPLITTERS[name]).parameters)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidArgument(f"splitter {name!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    if "workers" not in options:
+        raise InvalidArgument(f"splitter {name!r} needs the number of workers; pass workers=...")
+    return SPLITTERS[name](**options)

@@ -1,0 +1,152 @@
+"""What every splitter does: route a stream of keys to workers, one message after the other."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from equipoise.arguments import whole
+from equipoise.errors import InvalidArgument
+from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints, hash_long
+
+MAX_WORKERS = 2**20
+"""Largest number of workers; a choice is made of 32 bits of a hash, so the bias of a worker stays below 2**-11."""
+
+
+@njit(cache=True, inline="always")
+def worker_of(key: int, start: int, workers: int) -> int:
+    """Worker that one hash function names for a key: the upper half of the hash, scaled to the workers.
+
+    Spark computes the same for choice ``i`` of ``seed`` as
+    ``shiftright(shiftrightunsigned(xxhash64(seed, i, fingerprint), 32) * workers, 32)``, all of them BIGINT.
+    """
+    upper = np.uint64(hash_long(key, start)) >> np.uint64(32)
+    return np.int64((upper * np.uint64(workers)) >> np.uint64(32))  # type: ignore[return-value]
+
+
+@njit(cache=True)
+def _starts(seed: int, out: Any) -> None:
+    first = hash_long(seed, FINGERPRINT_SEED)
+    for i in range(len(out)):
+        out[i] = hash_long(i, first)
+
+
+def hash_starts(seed: int, choices: int) -> NDArray[np.int64]:
+    """What :func:`worker_of` starts from, for the first ``choices`` hash functions of a seed."""
+    starts = np.empty(choices, dtype=np.int64)
+    _starts(seed, starts)
+    return starts
+
+
+@njit(cache=True)
+def _workers_of(key: int, starts: Any, workers: int, out: Any) -> None:
+    for i in range(len(starts)):
+        out[i] = worker_of(key, starts[i], workers)
+
+
+def hashed_workers(key: int, starts: NDArray[np.int64], workers: int) -> NDArray[np.int32]:
+    """Workers that the hash functions name for a key, in their order, repetitions included."""
+    out = np.empty(len(starts), dtype=np.int32)
+    _workers_of(key, starts, workers, out)
+    return out
+
+
+@njit(cache=True, inline="always")
+def least_loaded(loads: Any) -> int:
+    """First of the workers with the smallest load."""
+    best = 0
+    for worker in range(1, len(loads)):
+        if loads[worker] < loads[best]:
+            best = worker
+    return best
+
+
+class Splitter(ABC):
+    """Routes messages to workers by their key.
+
+    An instance is one source. Several sources that know nothing of each other are several instances, made with the
+    same seed; sources that share what they know, as the global oracle of the PKG paper, are one instance that is given
+    the messages of all in the order of the stream. ``probe`` stands between the two.
+
+    Guarantees
+    ----------
+    - Every message gets one worker in ``0 .. workers - 1``.
+    - Equal arguments and equal streams give equal routes, in every process.
+    - The cuts between calls of ``route`` make no difference, as long as the clock, where there is one, stands still.
+    - A message goes to one of the ``candidates`` of its key.
+
+    Parameters
+    ----------
+    workers
+        W, number of workers.
+    seed
+        Seed of the hash functions; sources of one stream use the same.
+    """
+
+    name: ClassVar[str]
+    """Name in options, tables and benchmarks."""
+
+    coordinated: ClassVar[bool] = False
+    """Whether all sources of a stream have to be one instance, since a key's place is remembered."""
+
+    memory: ClassVar[str] = "workers"
+    """What ``nbytes`` grows with: ``"workers"`` alone, or with the number of ``"keys"`` as well."""
+
+    def __init__(self, workers: int, *, seed: int = 0) -> None:
+        self.workers = whole("workers", workers, 1)
+        if self.workers > MAX_WORKERS:
+            raise InvalidArgument(f"workers must be at most {MAX_WORKERS}, got {workers}")
+        self.seed = whole("seed", seed, -(2**63))
+        if self.seed >= 2**63:
+            raise InvalidArgument(f"seed must be at most 2**63 - 1, got {seed}")
+        self.loads: NDArray[np.int64] = np.zeros(self.workers, dtype=np.int64)
+        """Messages to each worker, as far as this source knows."""
+
+    def route(self, fingerprints: ArrayLike) -> NDArray[np.int32]:
+        """Worker of each message, in the order of the stream.
+
+        Parameters
+        ----------
+        fingerprints
+            Keys of the messages: 64-bit integers, as ``equipoise.fingerprints`` makes them.
+        """
+        keys = as_fingerprints(fingerprints)
+        targets = np.empty(len(keys), dtype=np.int32)
+        if len(keys):
+            self._route(keys, targets)
+        return targets
+
+    @abstractmethod
+    def _route(self, keys: NDArray[np.int64], targets: NDArray[np.int32]) -> None:
+        """Fill in the worker of each of at least one message, and count it in ``loads``."""
+
+    @abstractmethod
+    def candidates(self, key: int) -> NDArray[np.int32]:
+        """Workers that messages of a key go to, by what the splitter knows now; the last message's is among them."""
+
+    def probe(self, loads: ArrayLike, *, sources: int = 1, absolute: bool = False) -> None:
+        """Replace what this source believes of the loads by what the workers report (L_S P_T of the PKG paper).
+
+        Parameters
+        ----------
+        loads
+            Messages that each worker has got from all sources.
+        sources
+            S, number of sources; each takes its share, ``loads // sources``, as the simulator of the paper does.
+        absolute
+            Take the loads as they are, as the text of the paper says.
+        """
+        reported = np.asarray(loads)
+        if reported.shape != (self.workers,) or reported.dtype.kind not in "iu" or reported.min() < 0:
+            raise InvalidArgument(
+                f"probe() needs {self.workers} message counts, one for each worker, "
+                f"got {reported.dtype} of shape {reported.shape}"
+            )
+        self.loads[:] = reported if absolute else reported // whole("sources", sources, 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the splitter's arrays, in bytes."""
+        return self.loads.nbytes

@@ -1,0 +1,149 @@
+"""D-Choices: hot keys get just as many choices as their load needs."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument
+from equipoise.split.base import hash_starts, worker_of
+from equipoise.split.head import HeadSplitter
+
+
+@njit(cache=True)
+def _feasible(choices: int, shares: Any, workers: int, slack: float) -> bool:
+    """Whether no prefix of the head is expected to overload the workers that it can reach."""
+    head = shares.sum()
+    tail = max(0.0, 1.0 - head)
+    inside = 0.0
+    for prefix in range(1, len(shares) + 1):
+        inside += shares[prefix - 1]
+        reached = 1.0 - ((workers - 1) / workers) ** (prefix * choices)  # expected part of the workers
+        carried = inside + reached**choices * (head - inside) + reached**2 * tail
+        if carried > workers * reached * (1 / workers + slack):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _find_choices(shares: Any, workers: int, slack: float) -> int:
+    if len(shares) == 0:
+        return min(2, workers)
+    choices = max(2, int(np.ceil(shares[0] * workers)))
+    while choices < workers and not _feasible(choices, shares, workers, slack):
+        choices += 1
+    return min(choices, workers)
+
+
+def find_choices(shares: ArrayLike, workers: int, *, slack: float = 1e-4) -> int:
+    """d, the smallest number of choices with which the head keys should not overload the workers they reach.
+
+    Parameters
+    ----------
+    shares
+        p_1 >= p_2 >= ..., shares of the head keys in the whole load; the rest is tail.
+    workers
+        n, number of workers.
+    slack
+        epsilon, tolerated excess of a worker over its fair share, as a part of the whole load.
+
+    Returns
+    -------
+    int
+        Between 2 and ``workers``, which stands for all workers.
+
+    Examples
+    --------
+    >>> find_choices([0.2, 0.1, 0.05], workers=10)
+    3
+    """
+    head = np.asarray(shares, dtype=np.float64)
+    if head.ndim != 1 or not np.all(np.isfinite(head) & (head >= 0)) or np.any(np.diff(head) > 0):
+        raise InvalidArgument("shares of the head must be finite numbers of at least 0 that do not rise")
+    return int(_find_choices(head, whole("workers", workers, 1), at_least("slack", slack, 0)))
+
+
+@njit(cache=True)
+def _rows(keys: Any, starts: Any, workers: int, out: Any) -> None:
+    for i in range(len(keys)):
+        for choice in range(len(starts)):
+            out[i, choice] = worker_of(keys[i], starts[choice], workers)
+
+
+class DChoices(HeadSplitter):
+    """D-Choices: two choices for the tail, d for the head, with d found from the shares of the head.
+
+    Guarantees
+    ----------
+    - A message goes to the least loaded of the choices of its key, the first one on a tie.
+    - The two workers of a key while it is in the tail are among its workers while it is in the head.
+    - At every look, each key whose share of the messages so far exceeds ``threshold`` is in the head.
+    - d is the smallest number of at least 2 and p_1 W with which every prefix of the head is expected to load the
+      workers it reaches by at most 1/W + ``slack`` each; W, that is all workers, where there is none below.
+
+    Differs from the paper
+    ----------------------
+    Head and d are looked at every ``refresh`` messages instead of on every message of the head; the sketch is told
+    then, key by key, of the messages since. All prefixes are
+    tested, as in the text; the authors' code tests the first and the last. d is never below 2, which in the code it can
+    be. The sketch has 10 / ``threshold`` counters, where the code's 100 miss hot keys from 20 workers on, and
+    SpaceSaving's count is taken as the upper bound it is; the code adds its error once more.
+
+    Parameters
+    ----------
+    workers
+        n, number of workers.
+    threshold
+        theta, share above which a key belongs to the head; default 1 / (5 n).
+    slack
+        epsilon, tolerated excess of a worker over its fair share, as a part of the whole load.
+    choices
+        d for all head keys, at least 2; ``None``: found from their shares.
+    capacity
+        Counters of the sketch; default 10 / ``threshold``.
+    refresh
+        Messages between two looks at the head.
+    seed
+        Seed of the hash functions.
+
+    References
+    ----------
+    Nasir, De Francisci Morales, Kourtellis, Serafini: When two choices are not enough, ICDE 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stream = np.where(np.random.default_rng(1).random(20_000) < 0.5, 7, np.arange(20_000))
+    >>> splitter = DChoices(10, seed=1)
+    >>> np.bincount(splitter.route(stream)).max() / 20_000
+    np.float64(0.10005)
+    >>> splitter.head().tolist()
+    [7]
+    """
+
+    name = "d-choices"
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        threshold: float | None = None,
+        slack: float = 1e-4,
+        choices: int | None = None,
+        capacity: int | None = None,
+        refresh: int = 10_000,
+        seed: int = 0,
+    ) -> None:
+        self.slack = at_least("slack", slack, 0)
+        self.choices = None if choices is None else whole("choices", choices, 2)
+        super().__init__(workers, threshold=threshold, capacity=capacity, refresh=refresh, seed=seed)
+
+    def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int32]:
+        choices = _find_choices(shares, self.workers, self.slack) if self.choices is None else self.choices
+        if choices >= self.workers or len(keys) == 0:
+            return np.arange(self.workers, dtype=np.int32)[np.newaxis]
+        rows = np.empty((len(keys), choices), dtype=np.int32)
+        _rows(keys, hash_starts(self.seed, choices), self.workers, rows)
+        return rows

@@ -1,0 +1,146 @@
+"""The head of the key distribution: hot keys, found on the way, that get more than two choices."""
+
+from abc import abstractmethod
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument
+from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
+from equipoise.sketch.space_saving import SpaceSaving
+from equipoise.split.base import Splitter, hash_starts, hashed_workers
+from equipoise.split.partial_key import least_of_choices
+
+
+class _Interval(NamedTuple):
+    """Keys since the last look: those of the head first, then the others as they came."""
+
+    table_keys: NDArray[np.int64]
+    table_values: NDArray[np.int32]
+    keys: NDArray[np.int64]
+    counts: NDArray[np.int64]  # messages that the sketch has not been told of
+
+
+def _new_interval(head: NDArray[np.int64], length: int) -> _Interval:
+    """An interval that has room for as many keys as it has messages."""
+    keys = np.empty(len(head) + length, dtype=np.int64)
+    keys[: len(head)] = head
+    interval = _Interval(*new_table(len(keys)), keys, np.zeros(len(keys), dtype=np.int64))
+    fill(interval.table_keys, interval.table_values, head)
+    return interval
+
+
+@njit(cache=True)
+def _route(
+    keys: Any, counted: int, starts: Any, interval: Any, size: int, choices: Any, hot: int, loads: Any, targets: Any
+) -> int:
+    """Tail keys to the less loaded of two workers, the ``hot`` ones to the least loaded of their row of choices.
+
+    Counts all but the first ``counted`` messages; returns the number of keys of the interval.
+    """
+    one_row = choices.shape[0] == 1
+    for i in range(len(keys)):
+        slot = find(interval.table_keys, interval.table_values, keys[i])
+        entry = int(interval.table_values[slot])
+        if entry == EMPTY:
+            entry = size
+            size += 1
+            interval.table_keys[slot] = keys[i]
+            interval.table_values[slot] = entry
+            interval.keys[entry] = keys[i]
+        if i >= counted:
+            interval.counts[entry] += 1
+        if entry >= hot:
+            worker = least_of_choices(keys[i], starts, loads)
+        else:
+            row = 0 if one_row else entry
+            worker = int(choices[row, 0])
+            for choice in range(1, choices.shape[1]):
+                if loads[choices[row, choice]] < loads[worker]:
+                    worker = int(choices[row, choice])
+        loads[worker] += 1
+        targets[i] = worker
+    return size
+
+
+class HeadSplitter(Splitter):
+    """Two choices for the keys of the tail, more for those of the head: what D-Choices and W-Choices share.
+
+    The head is what SpaceSaving says has a share above a threshold. It is looked at on message 1, 2, 3, 5, 9 and so
+    on, at intervals that double up to ``refresh``; that message is counted first, so that ``refresh=1`` is the
+    algorithm as printed.
+    """
+
+    def __init__(self, workers: int, *, threshold: float | None, capacity: int | None, refresh: int, seed: int) -> None:
+        super().__init__(workers, seed=seed)
+        if threshold is None:
+            threshold = 1 / (5 * self.workers)
+        self.threshold = at_least("threshold", threshold, 0)
+        if not 0 < self.threshold <= 1:
+            raise InvalidArgument(f"threshold is the share from which a key is hot, in (0, 1], got {threshold}")
+        self.capacity = ceil(10 / self.threshold) if capacity is None else whole("capacity", capacity, 1)
+        self.refresh = whole("refresh", refresh, 1)
+        self._starts = hash_starts(self.seed, min(2, self.workers))
+        self._sketch = SpaceSaving(self.capacity)
+        self._seen = 0  # messages routed
+        self._next_look = 0
+        self._begin(np.empty(0, dtype=np.int64), np.zeros((1, 1), dtype=np.int32), 1)
+
+    def _begin(self, head: NDArray[np.int64], choices: NDArray[np.int32], length: int) -> None:
+        """Begin an interval of so many messages with this head."""
+        self._choices = choices
+        self._hot = self._size = len(head)
+        self._interval = _new_interval(head, length)
+
+    def _route(self, keys: NDArray[np.int64], targets: NDArray[np.int32]) -> None:
+        done = 0
+        while done < len(keys):
+            counted = 0
+            if self._seen == self._next_look:
+                counted = 1
+                self._look(keys[done : done + 1])
+            stop = min(len(keys), done + self._next_look - self._seen)
+            part = slice(done, stop)
+            rows = (self._choices, self._hot)
+            self._size = _route(
+                keys[part], counted, self._starts, self._interval, self._size, *rows, self.loads, targets[part]
+            )
+            self._seen += stop - done
+            done = stop
+
+    def _look(self, message: NDArray[np.int64]) -> None:
+        """Count what came since the last look and this message, find the head, and give its keys their workers."""
+        fresh = np.flatnonzero(self._interval.counts[: self._size])
+        self._sketch.update_many(self._interval.keys[fresh], self._interval.counts[fresh])
+        self._sketch.update_many(message)
+        keys, counts = self._sketch.entries()
+        shares = counts / self._sketch.total
+        head = slice(int(np.searchsorted(-shares, -self.threshold, side="left")))
+        length = min(self.refresh, max(1, self._seen))
+        self._begin(keys[head], self._widen(keys[head], shares[head]), length)
+        self._next_look += length
+
+    @abstractmethod
+    def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int32]:
+        """Workers of the head keys, which come by decreasing share: a row each, or one row for all of them."""
+
+    def head(self) -> NDArray[np.int64]:
+        """The hot keys, as of the last look."""
+        return np.sort(self._interval.keys[: self._hot])
+
+    def candidates(self, key: int) -> NDArray[np.int32]:
+        """The row of choices of a head key, else two workers, as of the last look."""
+        entry = int(get(self._interval.table_keys, self._interval.table_values, key))
+        if entry == EMPTY or entry >= self._hot:
+            return hashed_workers(key, self._starts, self.workers)
+        return np.array(self._choices[0 if len(self._choices) == 1 else entry])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by loads, sketch and the keys since the last look, in bytes."""
+        interval = sum(array.nbytes for array in self._interval)
+        return super().nbytes + self._sketch.nbytes + self._choices.nbytes + interval

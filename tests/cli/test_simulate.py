@@ -1,0 +1,46 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from equipoise import InvalidArgument
+from equipoise.cli import app
+
+RUNNER = CliRunner()
+
+
+def simulate(*arguments):
+    return RUNNER.invoke(app, ["simulate", "--messages", "20000", "--keys", "500", *arguments])
+
+
+def test_a_table_has_a_row_for_each_splitter_and_planner():
+    answer = simulate("--splitters", "shuffle, partial-key,off-greedy,kip", "--oracle", "--service-ms", "1")
+    assert answer.exit_code == 0, answer.output
+    for name in ("shuffle", "partial-key", "off-greedy", "kip", "DistCost", "latency"):
+        assert name in answer.stdout
+
+
+def test_results_are_written_as_json_and_nothing_else():
+    answer = simulate("--splitters", "partial-key", "--json", "-", "--period", "1000", "--no-spread")
+    result = json.loads(answer.stdout)["partial-key"]
+    assert result["messages"] == sum(result["loads"]) == 20_000
+    assert result["distribution_cost"] is None
+    assert result["aggregation"] > 0
+    assert result["queue"] is None
+
+
+def test_keys_can_come_from_a_parquet_file(tmp_path):
+    path = tmp_path / "keys.parquet"
+    pq.write_table(pa.table({"user": np.arange(1000) % 7}), path)
+    out = tmp_path / "result.json"
+    answer = simulate("--splitters", "key-grouping", "--parquet", str(path), "--column", "user", "--json", str(out))
+    assert answer.exit_code == 0, answer.output
+    result = json.loads(out.read_text(encoding="utf-8"))["key-grouping"]
+    assert (result["messages"], result["keys"]) == (1000, 7)
+
+
+def test_wrong_names_are_told_before_the_run():
+    for wrong in (("--splitters", "pkg"), ("--workload", "nothing"), ("--splitters", ","), ("--json", "no/such/file")):
+        assert isinstance(simulate(*wrong).exception, InvalidArgument), wrong
