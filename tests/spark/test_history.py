@@ -100,7 +100,8 @@ def test_a_history_of_a_newer_release_is_refused(df, path, tmp_path):
 
 
 def test_a_history_that_cannot_be_written_is_logged_and_the_job_goes_on(df, tmp_path, caplog):
-    nowhere = str(tmp_path / "no" / "such" / "folder" / "job.history")
+    (tmp_path / "file").write_text("in the way of a folder")
+    nowhere = str(tmp_path / "file" / "job.history")
     handle = balance(df, "k", 4, history=nowhere)
     assert handle.dataframe().count() == 30_000
     assert handle.wait_for_history(30)
