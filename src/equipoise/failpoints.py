@@ -4,25 +4,38 @@ The environment variable ``EQUIPOISE_FAILPOINT`` holds ``name`` or ``name:count`
 ``kill -9``, when it reaches the point of that name for the count-th time (over all processes, where
 ``EQUIPOISE_FAILPOINT_FOLDER`` names a folder to count in). With ``name=raise`` it raises instead. Several points are
 separated by commas. Unset, a point costs one lookup.
-
-Points, in the order of a batch::
-
-    storage.before-name      every file: it is written, under a temporary name
-    driver.in-claim          a query that starts: its epoch is written, those before are there still
-    driver.in-sweep          a query that starts: it looks for what killed tasks have left
-    task.start, task.in-migration, task.in-snapshot, task.before-files, task.after-files, task.end
-    driver.before-plan       the tasks are done
-    driver.after-plan        the plan of the next batch is written
-    driver.before-commit
-    driver.in-commit         the record is written, nobody has looked whether this query still may
-    driver.after-commit, driver.before-sink, driver.after-sink
-    driver.before-summary, driver.in-summary, driver.after-summary, driver.in-forgetting
-    driver.before-garbage, driver.in-garbage, driver.after-garbage
 """
 
 import os
 import signal
 from pathlib import Path
+
+POINTS = {
+    "storage.before-name": "every file: it is written, under a temporary name",
+    "driver.in-claim": "a query that starts: its epoch is written, those before are there still",
+    "driver.in-sweep": "a query that starts: it looks for what killed tasks have left",
+    "task.start": "a task has got its order",
+    "task.in-migration": "a task has copied entries from another key group",
+    "task.in-snapshot": "a task has written a snapshot into its file, which is not complete",
+    "task.before-files": "a task has worked through its rows",
+    "task.after-files": "the files of changes and snapshots have their names",
+    "task.end": "a task has written all its files",
+    "driver.before-plan": "the tasks are done",
+    "driver.after-plan": "the plan of the next batch is written",
+    "driver.before-commit": "the record is made up",
+    "driver.in-commit": "the record is written, nobody has looked whether this query still may",
+    "driver.after-commit": "the batch has happened",
+    "driver.before-sink": "nothing is delivered",
+    "driver.after-sink": "the batch is delivered, Spark does not know it yet",
+    "driver.before-summary": "the log is to be summarised",
+    "driver.in-summary": "the summary is written, the history is not",
+    "driver.after-summary": "the history is written",
+    "driver.in-forgetting": "some records are deleted",
+    "driver.before-garbage": "files are to be deleted",
+    "driver.in-garbage": "some files are deleted",
+    "driver.after-garbage": "all is done",
+}
+"""Every point, about in the order of a batch, and what has happened there."""
 
 _reached: dict[str, int] = {}
 

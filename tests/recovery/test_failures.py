@@ -53,7 +53,7 @@ def cluster(monkeypatch, tmp_path):
     """Lets Spark start executors as processes of their own, each in a folder of its own."""
     if not Path("/proc/self/cmdline").exists():
         pytest.skip("finding executors needs /proc")
-    home = tmp_path / "home"  # executors work below it, and not among the installed packages
+    home = tmp_path / "spark"  # executors work below it, and not among the installed packages
     home.mkdir()
     for part in Path(importlib.util.find_spec("pyspark").origin).parent.iterdir():
         (home / part.name).symlink_to(part)
@@ -77,7 +77,7 @@ def test_a_lost_executor_and_repeated_tasks_change_nothing(make_story):
     newest = f"changes/{len(story.batches):020d}"
     needed = CommitLog(storage).table(len(story.batches)).files()
     assert {f"{newest}/{name}" for name in storage.names(newest)} > {path for path in needed if path.startswith(newest)}
-    caches = list(story.folder.parent.glob("home/work/*/*/cache"))
+    caches = list(story.folder.parent.glob("spark/work/*/*/cache"))
     assert len(caches) == 3, "two executors, and the one in place of the lost"
 
 

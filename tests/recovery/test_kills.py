@@ -6,42 +6,45 @@ driver is started again by hand, as a user would.
 
 import json
 import random
+import re
 import time
+from pathlib import Path
 
 import pytest
 
+import equipoise
+from equipoise.failpoints import POINTS
+
 KILLED = -9
-TASK_POINTS = [
-    "task.start",
-    "task.in-migration",
-    "task.in-snapshot",
-    "task.before-files",
-    "task.after-files",
-    "task.end",
-]
-DRIVER_POINTS = [
-    "driver.in-claim",
-    "driver.in-sweep",
-    "driver.before-plan",
-    "driver.after-plan",
-    "driver.before-commit",
-    "driver.in-commit",
-    "driver.after-commit",
-    "driver.before-sink",
-    "driver.after-sink",
-    "driver.before-summary",
-    "driver.in-summary",
-    "driver.after-summary",
-    "driver.in-forgetting",
-    "driver.before-garbage",
-    "driver.in-garbage",
-    "driver.after-garbage",
-]
+TASK_POINTS = [point for point in POINTS if point.startswith("task.")]
+DRIVER_POINTS = [point for point in POINTS if point.startswith("driver.")]
 
 
-def driver_kills(*points):
-    """A kill at every point, one start after the other, on one checkpoint."""
-    return pytest.param(points, id=" ".join(point.partition(".")[2] for point in points))
+DRIVER_KILLS = {
+    "until delivery": (
+        "storage.before-name:1",  # before there is anything
+        "driver.before-commit:1",  # the initial state
+        "driver.in-claim",
+        "driver.before-plan",
+        "driver.after-plan:2",
+        "driver.before-commit",
+        "driver.in-commit:2",
+        "driver.after-commit",
+        "driver.before-sink:2",
+        "driver.after-sink",
+    ),
+    "after delivery": (
+        "driver.before-summary",
+        "driver.in-summary",
+        "driver.after-summary",
+        "driver.in-sweep",
+        "driver.before-garbage",
+        "driver.in-garbage",
+        "driver.in-forgetting",
+        "driver.after-garbage",
+    ),
+}
+"""Kills one start after the other, each group on one checkpoint."""
 
 
 def test_workers_killed_at_every_point_are_replaced(make_story):
@@ -52,33 +55,7 @@ def test_workers_killed_at_every_point_are_replaced(make_story):
     story.check()
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        driver_kills(
-            "storage.before-name:1",  # before there is anything
-            "driver.before-commit:1",  # the initial state
-            "driver.in-claim",
-            "driver.before-plan",
-            "driver.after-plan:2",
-            "driver.before-commit",
-            "driver.in-commit:2",
-            "driver.after-commit",
-            "driver.before-sink:2",
-            "driver.after-sink",
-        ),
-        driver_kills(
-            "driver.before-summary",
-            "driver.in-summary",
-            "driver.after-summary",
-            "driver.in-sweep",
-            "driver.before-garbage",
-            "driver.in-garbage",
-            "driver.in-forgetting",
-            "driver.after-garbage",
-        ),
-    ],
-)
+@pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
 def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points):
     story = make_story(batches=10)
     for point in points:
@@ -91,11 +68,17 @@ def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points)
     assert not [path for path in left if path.parent.name in {"log", "plans", "history"}]
 
 
-def test_the_points_that_are_killed_are_those_that_the_module_names():
-    from equipoise import failpoints
+def test_a_driver_or_a_worker_is_killed_at_every_point_there_is():
+    killed = {point.partition(":")[0] for points in DRIVER_KILLS.values() for point in points}
+    assert killed | set(TASK_POINTS) == set(POINTS)
 
-    named = {word.strip(",") for word in failpoints.__doc__.split() if word.startswith(("task.", "driver."))}
-    assert named == {*TASK_POINTS, *DRIVER_POINTS}
+
+def test_the_points_of_the_protocol_are_those_that_the_code_passes():
+    source = Path(equipoise.__file__).parent.rglob("*.py")
+    passed = {
+        name for path in source for name in re.findall(r'failpoint\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+    }
+    assert passed == set(POINTS)
 
 
 @pytest.mark.long
