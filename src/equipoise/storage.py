@@ -35,6 +35,7 @@ class Storage:
 
     def __init__(self, location: str, filesystem: pyarrow.fs.FileSystem | None = None) -> None:
         self.location = location.rstrip("/")
+        self._given = filesystem
         if filesystem is not None:
             self._filesystem, root = filesystem, location
         elif "://" in location:
@@ -47,8 +48,8 @@ class Storage:
         self._is_local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
         self._renames = self._is_local or isinstance(self._filesystem, pyarrow.fs.HadoopFileSystem)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        return type(self), (self.location,)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, pyarrow.fs.FileSystem | None]]:
+        return type(self), (self.location, self._given)
 
     def at(self, path: str) -> str:
         """Where a file is, for messages and for Spark."""

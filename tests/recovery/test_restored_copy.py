@@ -1,4 +1,4 @@
-"""A checkpoint that is restored from a copy goes on from the copy, whatever caches have seen since."""
+"""A restored copy of a checkpoint goes on from the copy, whatever caches have seen since or lies beside it."""
 
 import shutil
 
@@ -27,13 +27,14 @@ class Sum(Aggregator):
         return *key, *buffer
 
 
+def rows(value, *keys):
+    return pd.DataFrame({"k": list(keys), "v": [value] * len(keys)})
+
+
 def test_a_restored_copy_does_not_see_what_came_after_it(tmp_path):
     def query():
         at, cache = str(tmp_path / "checkpoint"), str(tmp_path / "cache")
         return LocalQuery(Sum(), "k", ROWS, SUMS, at, cache=cache, numPartitions=2, tailGroups=4)
-
-    def rows(value, *keys):
-        return pd.DataFrame({"k": list(keys), "v": [value] * len(keys)})
 
     with query() as first:
         first.process(rows(1, "a", "b"))
@@ -49,3 +50,15 @@ def test_a_restored_copy_does_not_see_what_came_after_it(tmp_path):
         outputs = restored.process(rows(10, "a", "b"))
         assert restored.state() == {("a",): {"buffer": (31,)}, ("b",): {"buffer": (11,)}}
     assert sorted(outputs.to_numpy().tolist()) == [["a", 31], ["b", 11]]
+
+
+def test_files_of_others_in_a_checkpoint_are_left_alone(tmp_path):
+    strays = [tmp_path / folder / ".stray" for folder in ("log", "changes", "snapshots", "outputs")]
+    for number in (1, 2, 3):
+        with LocalQuery(Sum(), "k", ROWS, SUMS, str(tmp_path), numPartitions=2, tailGroups=4, retain=1) as query:
+            query.process(rows(1, "a"))
+            for stray in strays:
+                stray.parent.mkdir(exist_ok=True)
+                stray.write_text("not ours")
+            assert query.state() == {("a",): {"buffer": (number,)}}
+    assert all(stray.exists() for stray in strays)

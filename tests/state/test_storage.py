@@ -187,3 +187,8 @@ def test_a_storage_travels_by_its_location(tmp_path):
     travelled = pickle.loads(pickle.dumps(storage))  # noqa: S301 - it was made here
     assert travelled.read("file") == b"1"
     assert travelled.at("file") == str(tmp_path / "file")
+
+
+def test_a_storage_travels_with_its_filesystem(storage):
+    storage.write("a/file", b"1")
+    assert pickle.loads(pickle.dumps(storage)).read("a/file") == b"1"  # noqa: S301 - our own bytes

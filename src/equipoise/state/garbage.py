@@ -62,10 +62,12 @@ class GarbageCollector:
         for folder in KEPT:
             self._storage.clean(folder)
         for folder in FOLDERS:
-            names = [name for name in self._storage.names(folder) if int(name) <= table.version]
-            self._sweep(names, needed)
-        outputs = [name for name in self._storage.names(OUTPUTS) if int(name) < table.version]
-        self._delete_outputs(outputs)
+            self._sweep(self._versions(folder, table.version), needed)
+        self._delete_outputs(self._versions(OUTPUTS, table.version - 1))
+
+    def _versions(self, folder: str, last: int) -> list[str]:
+        """Folders of versions up to ``last``; names that are no version are somebody else's and stay."""
+        return [name for name in self._storage.names(folder) if name.isdigit() and int(name) <= last]
 
     def _needed(self, table: GroupTable) -> set[str]:
         needed = table.files()

@@ -11,9 +11,10 @@ oldest version that is kept has to be read. Where a version has several records,
 a query that was taken over may write late, and a query that takes over writes the last record again under its epoch.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,7 @@ SUMMARY_EVERY = 20
 """Versions from one summary to the next."""
 
 _COMMIT, _SUMMARY, _FORMAT_VERSION = "commit", "summary", 1
+_NAME = re.compile(rf"(\d{{20}})-(\d{{10}})\.({_COMMIT}|{_SUMMARY})")
 
 
 class OutputFile(msgspec.Struct, frozen=True, array_like=True):
@@ -194,7 +196,7 @@ class CommitLog:
 
     def last_epoch(self) -> int:
         """Highest epoch that has written a record; 0 before the first."""
-        return max((int(name[21:31]) for name in self.storage.names(FOLDER)), default=0)
+        return max((record.epoch for record in self._records()), default=0)
 
     def oldest(self) -> int:
         """Oldest version that can still be read; -1 where there is none."""
@@ -268,15 +270,19 @@ class CommitLog:
         base = max((number for number in summaries if number <= version), default=None)
         if base is None:
             return
-        for name in self.storage.names(FOLDER):
-            number = int(name[:20])
-            if number < base:
-                self.storage.delete(f"{FOLDER}/{name}")
+        for record in self._records():
+            if record.version < base:
+                self.storage.delete(f"{FOLDER}/{record.name}")
                 failpoint("driver.in-forgetting")
 
     def _names(self, kind: str) -> dict[int, str]:
         """Name of the file of each version; sorted names put the highest epoch last."""
-        return {int(name[:20]): name for name in self.storage.names(FOLDER) if name.endswith(f".{kind}")}
+        return {record.version: record.name for record in self._records() if record.kind == kind}
+
+    def _records(self) -> list["_Record"]:
+        """The files of the log; those of other names are somebody else's and stay."""
+        found = ((name, _NAME.fullmatch(name)) for name in self.storage.names(FOLDER))
+        return [_Record(int(match[1]), int(match[2]), match[3], name) for name, match in found if match]
 
     def _read(self, name: str) -> Commit:
         commit: Commit = self._decode(name, _COMMIT, Commit)
@@ -302,6 +308,15 @@ class CommitLog:
             f"the log in {self.storage.at(FOLDER)} has no record of version {version} ({there}); "
             "restore the missing file from a copy, or read a version that is kept"
         )
+
+
+class _Record(NamedTuple):
+    """A file of the log, by its name."""
+
+    version: int
+    epoch: int
+    kind: str
+    name: str
 
 
 def _name(version: int, epoch: int, kind: str) -> str:
