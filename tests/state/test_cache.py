@@ -407,7 +407,7 @@ def test_a_new_boot_starts_a_new_cache_and_deletes_the_old(tmp_path, monkeypatch
     boot_id.write_text("second\n")
     second = GroupCache(tmp_path / "cache")
     assert second.groups() == []
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-1-second"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-1-second-any"]
 
 
 def test_commits_wait_for_the_disk_where_boots_cannot_be_told_apart(tmp_path, monkeypatch):
