@@ -1,6 +1,8 @@
 # Everything runs in .venv, made from the exact versions in requirements.lock.
 PYTHON ?= python3
 BIN := .venv/bin
+# two processes, each with a Spark session that all its tests share
+PARALLEL := -n 2 --dist worksteal
 
 .PHONY: help setup demo test test-all lint format bench docs lock clean
 
@@ -20,10 +22,10 @@ demo: setup  ## Run the main job: planners over a drifting skewed stream
 	$(BIN)/equipoise demo
 
 test: setup  ## Run the tests
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest -m "not long" $(PARALLEL)
 
 test-all: setup  ## Run the tests, the long ones too
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 lint: setup  ## Check style and types
 	$(BIN)/ruff check src tests examples

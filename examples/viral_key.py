@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from equipoise.requirements import require_java
 from equipoise.spark import history, read_state, sinks, stateful
 
-SLOTS, PARTITIONS, BATCHES, ROWS = 8, 16, 6, 3000
+SLOTS, PARTITIONS, BATCHES, ROWS = 8, 16, 4, 3000
 
 
 class Visits(StatefulProcessor):

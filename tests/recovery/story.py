@@ -24,19 +24,26 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Proposal
-from equipoise.spark import read_state, stateful
+from equipoise.spark import LocalQuery, read_state, stateful
 from equipoise.spark.stream import engine, jobs
 from equipoise.spark.stream.task import run_partition
 from equipoise.state import fencing, snapshots
 from equipoise.state.checkpoint import Checkpoint, Wishes
 from equipoise.storage import Storage
 
+
+def _schema(**types):
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
 KEYS = [None, *(f"key {number}" for number in range(30))]
-OUTPUT = "k string, count long, total long, list string, map string"
+ROWS = pa.schema({"k": pa.string(), "v": pa.int64()})
+OUTPUT = _schema(k=StringType(), count=LongType(), total=LongType(), list=StringType(), map=StringType())
 END = "the story ends well"
 
 
@@ -77,9 +84,9 @@ class Ledger(StatefulProcessor):
         self._options = options
 
     def init(self, handle):
-        self._sums = handle.getValueState("sums", "count long, total long")
-        self._list = handle.getListState("list", "v long")
-        self._map = handle.getMapState("map", "k long", "n long")
+        self._sums = handle.getValueState("sums", _schema(count=LongType(), total=LongType()))
+        self._list = handle.getListState("list", _schema(v=LongType()))
+        self._map = handle.getMapState("map", _schema(k=LongType()), _schema(n=LongType()))
 
     def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
         values = [value for frame in rows for value in frame["v"].tolist()]
@@ -150,6 +157,24 @@ def task_twice(order, runner):
     return run
 
 
+def deliver(folder, batch, files, rows):
+    """Keep a delivery, and wish for another number of partitions."""
+    text = "\n".join([json.dumps(sorted(files)), *(json.dumps(row) for row in rows)])
+    delivery = len(list((folder / "out").glob(f"{batch}-*.json")))
+    temporary = folder / "out" / f"{batch}-{delivery}.tmp"
+    temporary.write_text(text)
+    temporary.rename(temporary.with_suffix(".json"))
+    Checkpoint(Storage(str(folder / "cp"))).wish(Wishes(partitions=2 + batch // 2 % 3))
+
+
+class Local(LocalQuery):
+    """A query without Spark that keeps every delivery."""
+
+    def _receive(self, output, batch):
+        super()._receive(output, batch)
+        deliver(Path(self._epoch.storage.location).parent, batch, [], output.to_pylist())
+
+
 def sink_into(folder, fails_at):
     """A sink that keeps every delivery: checksums of the files behind it, and its rows as they come."""
 
@@ -157,13 +182,7 @@ def sink_into(folder, fails_at):
         files = [
             hashlib.sha256(Path(name.removeprefix("file://")).read_bytes()).hexdigest() for name in df.inputFiles()
         ]
-        rows = [row.asDict() for row in df.collect()]
-        text = "\n".join([json.dumps(sorted(files)), *(json.dumps(row) for row in rows)])
-        delivery = len(list((folder / "out").glob(f"{batch}-*.json")))
-        temporary = folder / "out" / f"{batch}-{delivery}.tmp"
-        temporary.write_text(text)
-        temporary.rename(temporary.with_suffix(".json"))
-        Checkpoint(Storage(str(folder / "cp"))).wish(Wishes(partitions=2 + batch // 2 % 3))
+        deliver(folder, batch, files, [row.asDict() for row in df.collect()])
         if batch == fails_at and not (folder / "failed").exists():
             (folder / "failed").touch()
             raise OSError("the sink is out of order")
@@ -195,8 +214,37 @@ def plain(row):
     ]
 
 
-def main(given):
+def run_locally(folder, ledger, options):
+    """The whole query in this process; gives the state at its end."""
+    with Local(ledger, "k", ROWS, OUTPUT, str(folder / "cp"), numPartitions=2, **options) as query:
+        for path in sorted(folder.glob("in/*.parquet"), key=lambda path: int(path.stem))[query.batch :]:
+            query.process(pd.read_parquet(path))
+        return [
+            [
+                key,
+                list(sums),
+                [v for (v,) in row.get("list", ())],
+                sorted([k, n] for (k,), (n,) in row.get("map", {}).items()),
+            ]
+            for (key,), row in query.state().items()
+            for sums in [row["sums"]]
+        ]
+
+
+def run_on_spark(folder, ledger, options, given):
+    """The whole query on Spark; gives the state at its end."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = session(given.master)
+    stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    planned = stateful(stream, "k", ledger, OUTPUT, 2, **options)
+    sink = sink_into(folder, given.sink_fails_at)
+    planned.start(sink, str(folder / "cp"), trigger={"availableNow": True}).awaitTermination()
+    state = [plain(row) for row in read_state(str(folder / "cp"), spark=spark).collect()]
+    spark.stop()
+    return state
+
+
+def main(given):
     if given.machine:
         fencing._machine = lambda: given.machine
     engine.SUMMARY_EVERY, snapshots.MOST_CHANGES, snapshots._GROUPS_A_BATCH = 3, 3, 4
@@ -204,24 +252,17 @@ def main(given):
         jobs.task = task_twice
     folder = Path(given.folder)
     (folder / "out").mkdir(exist_ok=True)
-    spark = session(given.master)
-    stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     ledger = Ledger(Options(given))
-    planned = stateful(
-        stream, "k", ledger, OUTPUT, 2, orderBy="v", tailGroups=16, retain=2, planner=Restless(), cache=given.cache
-    )
-    sink = sink_into(folder, given.sink_fails_at)
-    query = planned.start(sink, str(folder / "cp"), trigger={"availableNow": True})
-    query.awaitTermination()
-    state = [plain(row) for row in read_state(str(folder / "cp"), spark=spark).collect()]
+    options = {"orderBy": "v", "tailGroups": 16, "retain": 2, "planner": Restless(), "cache": given.cache}
+    state = run_locally(folder, ledger, options) if given.local else run_on_spark(folder, ledger, options, given)
     (folder / "state.json").write_text(json.dumps(sorted(state, key=lambda row: (row[0] is not None, row[0]))))
-    spark.stop()
     print(END)  # noqa: T201 - the answer to the test that starts this
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
+    parser.add_argument("--local", action="store_true", help="run without Spark")
     parser.add_argument("--master", default="local[2,4]", help="with 4 attempts for each task")
     parser.add_argument("--cache", default=None, help="folder of the caches; a relative one is each executor's own")
     parser.add_argument("--machine", default="", help="name of the machine, as far as the query can tell")

@@ -66,7 +66,7 @@ def test_a_lost_executor_and_repeated_tasks_change_nothing(make_story):
 
     Every task runs twice at the same time; the files of the attempt that does not count are there but in no commit.
     """
-    story = make_story()
+    story = make_story(batches=6)
     with story.start("--master", CLUSTER, "--cache", "cache", "--twice") as process:
         story.until(lambda: len(story.deliveries()) >= 3, process)
         lost = executors(process.pid)[0]
@@ -82,8 +82,8 @@ def test_a_lost_executor_and_repeated_tasks_change_nothing(make_story):
 
 
 def test_failing_tasks_and_a_failing_sink_change_nothing(make_story):
-    story = make_story()
-    points = "task.end=raise:4,task.after-files=raise:7,storage.before-name=raise:60"
+    story = make_story(batches=5)
+    points = "task.end=raise:4,task.after-files=raise:7,storage.before-name=raise:30"
     assert story.run("--sink-fails-at", "3", failpoint=points) == 1
     assert "the sink is out of order" in story.told
     assert story.reached("task.end") > 4
@@ -92,10 +92,11 @@ def test_failing_tasks_and_a_failing_sink_change_nothing(make_story):
     assert len(story.deliveries()[3]) == 2
 
 
-def test_a_query_that_was_taken_over_stops_at_its_commit_and_delivers_nothing(make_story):
+@pytest.mark.parametrize("options", [("--local",), pytest.param((), marks=pytest.mark.long)], ids=["local", "Spark"])
+def test_a_query_that_was_taken_over_stops_at_its_commit_and_delivers_nothing(make_story, options):
     story = make_story()
     storage = Storage(str(story.checkpoint))
-    with story.start("--wait-value", a_value(story, 3)) as first:
+    with story.start("--wait-value", a_value(story, 3), *options) as first:
         story.until((story.folder / "waiting").exists, first)
         with pytest.raises(CheckpointInUse, match=f"process {first.pid} is running"):
             claim(storage, lambda owner: owner == "")
@@ -106,7 +107,7 @@ def test_a_query_that_was_taken_over_stops_at_its_commit_and_delivers_nothing(ma
         assert first.wait(240) == 1
     assert "Fenced: another query has taken over" in story.log.read_text()
     assert sorted(story.deliveries()) == [0, 1, 2]
-    story.finish()
+    story.finish(*options)
 
 
 @pytest.mark.long

@@ -55,12 +55,29 @@ def test_workers_killed_at_every_point_are_replaced(make_story):
     story.check()
 
 
-@pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
-def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points):
-    story = make_story(batches=10)
-    for point in points:
+def test_a_driver_killed_before_and_after_its_commit_goes_on_where_it_was(make_story):
+    story = make_story()
+    for point in ("driver.before-commit:3", "driver.after-commit:2"):
         assert story.run(failpoint=point) == KILLED, f"{point}: {story.told}"
     story.finish()
+
+
+@pytest.mark.parametrize("points", [*DRIVER_KILLS.values(), TASK_POINTS], ids=[*DRIVER_KILLS, "in tasks"])
+def test_a_process_killed_at_every_point_goes_on_where_it_was(make_story, points):
+    """Without Spark, which makes a start quick: the protocol and its code are the same."""
+    killed_at_every_point(make_story(batches=10), points, "--local")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
+def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points):
+    killed_at_every_point(make_story(batches=10), points)
+
+
+def killed_at_every_point(story, points, *options):
+    for point in points:
+        assert story.run(*options, failpoint=point) == KILLED, f"{point}: {story.told}"
+    story.finish(*options)
     plans = [json.loads(path.read_text())["plan"] for path in sorted((story.checkpoint / "plans").iterdir())]
     assert len({plan["partitions"] for plan in plans}) == 3
     assert any(plan["isolated"] for plan in plans)

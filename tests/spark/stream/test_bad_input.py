@@ -97,7 +97,7 @@ def stream(spark):
         ({"outputSchema": "k char(3)"}, r"column 'k' has the type char\(3\)"),
         ({"outputSchema": StructType([])}, "outputSchema has no columns"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )
 def test_stateful_refuses(stream, options, said):
     given = {"key": "k", "processor": Count(), "outputSchema": OUT} | options
