@@ -6,7 +6,7 @@ import pytest
 from equipoise import Plan, uniform_plan
 from equipoise.errors import AlreadyThere, Damaged, LogBroken, Mismatch, StorageFailed, UnknownFormat
 from equipoise.framing import seal
-from equipoise.state.checkpoint import Checkpoint, Identity, Wishes, new_name
+from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Wishes, new_name
 from equipoise.storage import Storage
 
 IDENTITY = Identity(
@@ -89,6 +89,16 @@ def test_plans_are_found_by_name_and_the_last_query_has_the_last_word(checkpoint
     assert checkpoint.plan(name) == checkpoint.plan_of_version(0) == late
     with pytest.raises(StorageFailed, match=r"has no plan 2.*rollback, plain_hash or unpin"):
         checkpoint.plan_of_version(2)
+
+
+def test_old_plans_go_unless_somebody_needs_them(checkpoint):
+    plan = uniform_plan(2, 4)
+    for version in range(KEPT_PLANS + 5):
+        name = checkpoint.keep_plan(Plan(2, plan.tail, version=version), 1)
+        assert checkpoint.plan_of_version(version).version == version
+    checkpoint.wish(Wishes(hold=3))
+    checkpoint.forget_plans({name, "0000000001-0000000001"})
+    assert sorted(checkpoint.plan_names()) == [1, 3, *range(5, KEPT_PLANS + 5)]
 
 
 def test_a_lost_or_damaged_plan_is_named(checkpoint):

@@ -26,6 +26,9 @@ SPARK = "spark"
 _QUERY, _WISHES, _PLANS = "query", "wishes", "plans"
 _FORMAT_VERSION = 1
 
+KEPT_PLANS = 100
+"""Latest plans that stay for a rollback, whether or not the log still needs them."""
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """What a query is about; fixed when it is created.
@@ -143,6 +146,15 @@ class Checkpoint:
                 "hold another plan, or none, by rollback, plain_hash or unpin"
             )
         return self.plan(name)
+
+    def forget_plans(self, needed: set[str]) -> None:
+        """Delete all but the latest plans, those that are needed by their name, and the one that is to be held."""
+        names = [name.removesuffix(".json") for name in self.storage.names(_PLANS)]
+        spare = sorted(names)[:-KEPT_PLANS]
+        hold = self.wishes().hold if spare else None
+        for name in spare:
+            if name not in needed and int(name[:10]) != hold:
+                self.storage.delete(f"{_PLANS}/{name}.json")
 
     def _read(self, path: str, shape: Any) -> Any:
         try:

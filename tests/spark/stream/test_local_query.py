@@ -164,6 +164,23 @@ def test_wishes_are_followed(tmp_path):
         query.rescale(1000)
 
 
+def test_the_cache_of_a_key_group_that_ceased_is_deleted(tmp_path):
+    query = summing(tmp_path / "query", cache=str(tmp_path / "cache"), numPartitions=2, load="rows")
+    hot = frame(*[("a", 1)] * 1200, *((f"k{i}", 1) for i in range(800)))
+
+    def cached():
+        return [path.name for path in (tmp_path / "cache").glob("*/*/groups/k*")]
+
+    for _ in range(3):
+        query.process(hot)
+    assert cached()
+    query.plain_hash()
+    for _ in range(3):
+        query.process(hot)
+    assert cached() == []
+    assert found(query.process(frame(("a", 1)))) == [("a", 7201, 7201)]
+
+
 def test_event_time_drops_late_rows_and_fires_alarms(tmp_path):
     output = pa.schema({"k": pa.string(), "what": pa.string(), "at": pa.int64()})
     query = LocalQuery(Alarm(), "k", TIMED, output, str(tmp_path), timeMode="eventTime", watermark=("ts", "10 seconds"))
@@ -202,6 +219,28 @@ def test_initial_state_is_taken_once(tmp_path):
     assert query.state()[("a",)] == {"buffer": (11, 101)}
     with pytest.raises(InvalidArgument, match="initialState has no column 'k'"):
         summing(tmp_path / "other", initialState=given.drop(columns="k"))
+    with pytest.raises(InvalidArgument, match="initialState lacks the column 'n' of the state; it has k, total"):
+        summing(tmp_path / "other", initialState=given.drop(columns="n"))
+    query = summing(tmp_path / "turned", initialState=given[["total", "n", "k"]])
+    assert query.state()[("a",)] == {"buffer": (10, 100)}
+
+
+def test_a_vectorised_processor_takes_its_initial_state_as_it_is(tmp_path):
+    given = pd.DataFrame({"total": [100, 200], "k": ["a", "b"], "n": [10, 20]})
+    query = summing(tmp_path, SumOfMany(), initialState=given)
+    assert query.state() == {("a",): {"state": (10, 100)}, ("b",): {"state": (20, 200)}}
+    assert found(query.process(frame(("a", 1), ("c", 1)))) == [("a", 11, 101), ("c", 1, 1)]
+    twice = pd.concat([given, given])
+    for rows in (1, 100):  # in one record batch or in several
+        with pytest.raises(InvalidArgument, match="several rows for one key"):
+            summing(tmp_path / f"twice-{rows}", SumOfMany(), initialState=twice, batchRows=rows)
+
+
+def test_a_vectorised_processor_may_take_over_the_checkpoint_of_another(tmp_path):
+    assert found(summing(tmp_path).process(frame(("a", 1)))) == [("a", 1, 1)]
+    query = summing(tmp_path, SumOfMany())
+    assert found(query.process(frame(("a", 1)))) == [("a", 1, 1)]
+    assert query.state() == {("a",): {"buffer": (1, 1), "state": (1, 1)}}
 
 
 class Failing(Sum):

@@ -2,8 +2,10 @@
 """State and history of a query, as DataFrames, while it runs and after."""
 
 import datetime as dt
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -81,6 +83,9 @@ def test_state_of_all_kinds_at_every_version(feed, ours, spark):
     for version in (-1, 99):
         with pytest.raises(InvalidArgument, match=f"version {version} of .* is not kept; versions 0 to"):
             read_state(ours.checkpoint, version, spark=spark)
+    shutil.rmtree(min(Path(ours.checkpoint, "changes").iterdir()))
+    with pytest.raises(InvalidArgument, match=r"version 1 of .* is not kept any more: .*changes/.* is gone; .*retain"):
+        read_state(ours.checkpoint, 1, spark=spark)
 
 
 class Renewed(Kinds):

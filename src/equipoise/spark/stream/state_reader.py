@@ -44,7 +44,8 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     path
         The query's ``checkpointLocation``.
     version
-        The state after batch ``version - 1``; 0 is the initial state; default the last.
+        The state after batch ``version - 1``; 0 is the initial state; default the last. As many as ``retain`` said
+        are kept before it.
     spark
         The session; default the active one.
     """
@@ -56,6 +57,12 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     if not oldest <= wanted <= head:
         raise InvalidArgument(f"version {wanted} of {path} is not kept; versions {oldest} to {head} are")
     commit, table = log.read(wanted), log.table(wanted)
+    gone = [file for file in sorted(table.files()) if not storage.exists(file)] if wanted < head else []
+    if gone:
+        raise InvalidArgument(
+            f"version {wanted} of {path} is not kept any more: {storage.at(gone[0])} is gone; a query keeps as many "
+            f"versions before its last, {head}, as `retain` says"
+        )
     stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
     variables = {name: spec for name, spec in stored.items() if not spec.removed}
     schema = _state_schema(identity, variables)

@@ -115,12 +115,9 @@ class VectorRunner(Runner):
         for runs in rows:
             yield int(runs.groups[0])
             start = time.perf_counter()
-            pieces = _pieces(runs, view_of)
+            pieces = self._pieces(runs, view_of)
             batch = self._key_batch(runs, pieces)
-            try:
-                output = self._processor.process(batch)
-            except Exception as error:
-                raise self._failed(runs, error) from error
+            output = self._stored_rows(batch) if self._order.initial else self._process(batch, runs)
             self._store(batch, pieces)
             if output is not None:
                 outputs.add_table(_shaped(output, self._order.output_schema))
@@ -134,6 +131,29 @@ class VectorRunner(Runner):
         """Call ``close``."""
         with told(self._order, "close"):
             self._processor.close()
+
+    def _process(self, batch: KeyBatch, runs: Runs) -> pa.Table | None:
+        try:
+            return self._processor.process(batch)
+        except Exception as error:
+            raise self._failed(runs, error) from error
+
+    def _stored_rows(self, batch: KeyBatch) -> pa.Table | None:
+        """Store the rows themselves, which have the columns of the state; nothing is given out."""
+        if batch.exists.any() or batch.rows.num_rows > len(batch):
+            raise InvalidArgument("initialState has several rows for one key; give one row, its state, for each key")
+        batch.update(batch.rows.select(batch.state.column_names).cast(batch.state.schema))
+        return None
+
+    def _pieces(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
+        """The groups of a record batch, each with the entry keys of its runs."""
+        entries = [
+            entry_key(entry_prefix(fingerprint, key), self._spec.tag)
+            for fingerprint, key in zip(runs.fingerprints.tolist(), runs.encoded, strict=True)
+        ]
+        bounds = np.flatnonzero(np.diff(runs.groups)) + 1
+        starts = [0, *bounds.tolist(), len(entries)]
+        return [(view_of(int(runs.groups[first])), entries[first:last]) for first, last in pairwise(starts)]
 
     def _key_batch(self, runs: Runs, pieces: list[tuple[GroupTransaction, list[bytes]]]) -> KeyBatch:
         order = self._order
@@ -190,17 +210,6 @@ class VectorRunner(Runner):
             f"{type(error).__name__}: {error}; nothing of the batch was committed: mend the function and start the "
             f"query again on the same checkpoint\n{traced(error)}"
         )
-
-
-def _pieces(runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
-    """The groups of a record batch, each with the entry keys of its runs."""
-    entries = [
-        entry_key(entry_prefix(fingerprint, key), 1)
-        for fingerprint, key in zip(runs.fingerprints.tolist(), runs.encoded, strict=True)
-    ]
-    bounds = np.flatnonzero(np.diff(runs.groups)) + 1
-    starts = [0, *bounds.tolist(), len(entries)]
-    return [(view_of(int(runs.groups[first])), entries[first:last]) for first, last in pairwise(starts)]
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
