@@ -5,5 +5,16 @@ from equipoise.adapt.controller import Controller, Decision
 from equipoise.adapt.elasticity import Elastic, busy_fraction
 from equipoise.adapt.measured import MeasuredLoads
 from equipoise.adapt.policy import Policy
+from equipoise.adapt.splitting import split_widths
 
-__all__ = ["BatchLoads", "Controller", "Decision", "Elastic", "MeasuredLoads", "Policy", "Work", "busy_fraction"]
+__all__ = [
+    "BatchLoads",
+    "Controller",
+    "Decision",
+    "Elastic",
+    "MeasuredLoads",
+    "Policy",
+    "Work",
+    "busy_fraction",
+    "split_widths",
+]

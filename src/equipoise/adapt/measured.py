@@ -4,8 +4,8 @@ A record books all load with the key and the tail group it belongs to, whatever 
 valid when the plan changes.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import msgspec
@@ -255,6 +255,16 @@ class MeasuredLoads:
         """Load of each tail group with all its keys, which rounding makes no smaller than that of its listed ones."""
         listed = self._by_group(self._record.keys, self._record.keys["load"])
         return np.maximum(self._record.groups["load"].astype(np.float64), listed)
+
+    def without(self, split: Iterable[int]) -> "MeasuredLoads":
+        """The record as if some keys had no load, which they do not have where they are reduced in pieces elsewhere."""
+        gone = np.isin(self._record.keys["key"], list(split))
+        groups, keys = self._record.groups.copy(), self._record.keys.copy()
+        groups["load"] = np.maximum(0.0, self._group_loads() - self._by_group(keys, keys["load"] * gone))
+        keys["load"][gone] = 0.0
+        rest = MeasuredLoads(self.tail_groups, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
+        rest._record = replace(self._record, groups=groups, keys=keys)
+        return rest
 
     def histogram(self) -> Histogram:
         """Shares of the keys that are told apart; any other has at most what they leave of its group."""

@@ -23,6 +23,8 @@ BENCHMARKS = {
     "splitters": "equipoise.bench.splitters",
     "split-sim": "equipoise.bench.split_sim",
     "dkg-sim": "equipoise.bench.dkg_sim",
+    "split-agg": "equipoise.bench.split_agg",
+    "skew-join": "equipoise.bench.skew_join",
     "stream-throughput": "equipoise.bench.stream_throughput",
     "stream-drift": "equipoise.bench.stream_drift",
     "stream-real": "equipoise.bench.stream_real",

@@ -6,6 +6,7 @@ Stored form, UTF-8 JSON::
      "sha256": "<of the plan below, as compact JSON with sorted keys>",
      "plan": {"version": 3, "parent": 2, "planner": "kip", "reason": "...", "hash_seed": 42, "partitions": 4,
               "isolated": {"<fingerprint, 16 hexadecimal digits>": <partition>, ...},
+              "widths": {"<fingerprint of an isolated key>": <number of its pieces>, ...},
               "tail": [<partition of tail group 0>, ...]}}
 """
 
@@ -36,6 +37,9 @@ FORMAT_VERSION = 1
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
+_Hexadecimal = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+
+
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
     """The stored plan proper; its checksum covers exactly these fields."""
 
@@ -45,7 +49,8 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     reason: str
     hash_seed: int
     partitions: int
-    isolated: dict[Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")], int]
+    isolated: dict[_Hexadecimal, int]
+    widths: dict[_Hexadecimal, int]
     tail: list[int]
 
 
@@ -93,6 +98,9 @@ class Plan:
         Partition of each of the H tail groups; H is at least N.
     isolated
         Partition of each isolated fingerprint.
+    widths
+        Number of pieces, at least 2, in which the rows of an isolated key are reduced before its partition merges
+        them; keys that are not named are whole.
     version
         Number of this plan in its history, from 0.
     planner
@@ -116,6 +124,7 @@ class Plan:
     partitions: int
     tail: NDArray[np.int32]
     isolated: Mapping[int, int]
+    widths: Mapping[int, int]
     version: int
     planner: str
     reason: str
@@ -128,6 +137,7 @@ class Plan:
         tail: ArrayLike,
         isolated: Mapping[int, int] | None = None,
         *,
+        widths: Mapping[int, int] | None = None,
         version: int = 0,
         planner: str = "manual",
         reason: str = "",
@@ -150,6 +160,7 @@ class Plan:
         object.__setattr__(self, "partitions", partitions)
         object.__setattr__(self, "tail", owners)
         object.__setattr__(self, "isolated", MappingProxyType(_checked(isolated or {}, partitions)))
+        object.__setattr__(self, "widths", MappingProxyType(_checked_widths(widths or {}, self.isolated)))
         object.__setattr__(self, "version", whole("version", version, 0))
         object.__setattr__(self, "planner", str(planner))
         object.__setattr__(self, "reason", str(reason))
@@ -185,12 +196,13 @@ class Plan:
         return np.mod(as_fingerprints(fingerprints), self.tail_groups)
 
     def same_routing(self, other: "Plan") -> bool:
-        """Whether both plans send every key to the same partition by the same key groups."""
+        """Whether both plans send every key to the same partition by the same key groups and pieces."""
         return (
             self.partitions == other.partitions
             and self.hash_seed == other.hash_seed
             and np.array_equal(self.tail, other.tail)
             and self.isolated == other.isolated
+            and self.widths == other.widths
         )
 
     def __eq__(self, other: object) -> bool:
@@ -217,6 +229,7 @@ class Plan:
             "hash_seed": self.hash_seed,
             "partitions": self.partitions,
             "isolated": {format(key % 2**64, "016x"): partition for key, partition in self.isolated.items()},
+            "widths": {format(key % 2**64, "016x"): width for key, width in self.widths.items()},
             "tail": self.tail.tolist(),
         }
         head = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, "sha256": _checksum(body)}, indent=1)
@@ -240,12 +253,14 @@ class Plan:
             if _checksum(msgspec.to_builtins(body)) != file.sha256:
                 raise Damaged(f"{source} does not match its checksum; restore it from a copy or plan anew")
             isolated = {_signed(int(key, 16)): partition for key, partition in body.isolated.items()}
+            widths = {_signed(int(key, 16)): width for key, width in body.widths.items()}
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(f"{source} is not a readable plan ({error}); restore it from a copy or plan anew") from error
         return cls(
             body.partitions,
             body.tail,
             isolated,
+            widths=widths,
             version=body.version,
             planner=body.planner,
             reason=body.reason,
@@ -284,6 +299,14 @@ def _checked(isolated: Mapping[int, int], partitions: int) -> dict[int, int]:
             raise InvalidArgument(f"isolated key {number} is mapped to {target}, outside 0..{partitions - 1}")
         ordered[number] = target
     return dict(sorted(ordered.items()))
+
+
+def _checked_widths(widths: Mapping[int, int], isolated: Mapping[int, int]) -> dict[int, int]:
+    for key, width in widths.items():
+        whole("the number of pieces of a key", width, 2)
+        if key not in isolated:
+            raise InvalidArgument(f"key {key} is in {width} pieces but not isolated; isolate it where they are merged")
+    return {int(key): int(widths[key]) for key in sorted(widths)}
 
 
 def _checksum(body: Mapping[str, object]) -> str:

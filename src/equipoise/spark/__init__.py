@@ -8,10 +8,13 @@ from equipoise.requirements import require_pyspark
 require_pyspark()
 
 from equipoise.spark.advice import Action, Advice, Operation, advise
+from equipoise.spark.aggregate import Aggregation, aggregate, plan_aggregate
+from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.balanced_frame import BalancedCogroups, BalancedFrame, BalancedGroups, balance, balanced
+from equipoise.spark.join import Join, join, plan_join
+from equipoise.spark.reduction import PartialFunction
 from equipoise.spark.report import Report, Strategy, profile
 from equipoise.spark.stream import sinks
-from equipoise.spark.stream.aggregator import Aggregator
 from equipoise.spark.stream.local import LocalQuery
 from equipoise.spark.stream.query import StatefulQuery
 from equipoise.spark.stream.state_reader import history, read_state
@@ -21,22 +24,29 @@ from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
 __all__ = [
     "Action",
     "Advice",
+    "Aggregation",
     "Aggregator",
     "BalancedCogroups",
     "BalancedFrame",
     "BalancedGroups",
+    "Join",
     "KeyBatch",
     "LocalQuery",
     "Operation",
+    "PartialFunction",
     "Report",
     "StatefulQuery",
     "StatefulStream",
     "Strategy",
     "VectorProcessor",
     "advise",
+    "aggregate",
     "balance",
     "balanced",
     "history",
+    "join",
+    "plan_aggregate",
+    "plan_join",
     "profile",
     "read_state",
     "sinks",

@@ -116,7 +116,7 @@ def advise(
     if wanted is Operation.JOIN:
         if other is None:
             raise InvalidArgument("advice on a join needs the other side; pass other=")
-        small = _broadcast_advice(other)
+        small = broadcast_advice(other)
         if small is not None:
             return small
     taken = take_sample(df, resolved, resolve_weight(df, weight), rows=sample, seed=seed)
@@ -209,7 +209,7 @@ def _operation(given: str | Operation) -> Operation:
         raise InvalidArgument(f"no advice on operation {given!r}; choose one of {names}") from None
 
 
-def _broadcast_advice(other: DataFrame) -> Advice | None:
+def broadcast_advice(other: DataFrame) -> Advice | None:
     """Advice to broadcast, if the other side is under the session's threshold; reads no more rows than that."""
     text = other.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760") or "10485760"
     threshold = _bytes(text)

@@ -1,5 +1,6 @@
 """What is known of the load of a key: the hottest keys, and fine tail groups that fold to any plan's."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,6 +12,7 @@ from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.plan import Costs, Plan, Planner, uniform_plan
 from equipoise.plan.cost import price
 from equipoise.sketch import Histogram
+from equipoise.split.pieces import in_pieces, piece_fingerprints
 
 FINE_GROUPS = 1 << 16
 """Tail groups that are kept; a plan's number of groups is a power of two, so they fold by adding up."""
@@ -67,6 +69,17 @@ class KeyLoads:
     def predicted(self, plan: Plan) -> NDArray[np.float64]:
         """Share of the load in each partition under a plan."""
         return price(self.histogram, plan.tail_groups, self.costs(plan.tail_groups)).loads(plan)
+
+    def in_pieces(self, widths: Mapping[int, int]) -> "KeyLoads":
+        """These loads with some keys in pieces, whose number is given by fingerprint."""
+        groups = self.group_load.copy()
+        for key, share in self.histogram:
+            if widths.get(key, 1) == 1:
+                continue
+            pieces = piece_fingerprints(key, widths[key])
+            groups[key % FINE_GROUPS] -= share
+            np.add.at(groups, np.mod(pieces, FINE_GROUPS), share / len(pieces))
+        return KeyLoads(in_pieces(self.histogram, widths), np.maximum(groups, 0.0), self.rows, self.load)
 
     @property
     def hottest(self) -> float:

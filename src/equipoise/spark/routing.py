@@ -34,34 +34,51 @@ def partition_column(plan: Plan, fingerprint: Column) -> Column:
         BIGINT column of fingerprints: ``xxhash64`` of the key columns.
     """
     tail = F.get(int_array(plan.tail), _modulo(fingerprint, plan.tail_groups))
-    return _looked_up(plan, fingerprint, tail, plan.assign(plan.isolated_keys))
+    return _by_plan(plan, fingerprint, tail, plan.assign(plan.isolated_keys))
 
 
 def group_column(plan: Plan, fingerprint: Column) -> Column:
     """Number of the key group of each row: its tail group, or H plus the place of its key among the isolated ones."""
     places = np.arange(len(plan.isolated_keys)) + plan.tail_groups
-    return _looked_up(plan, fingerprint, _modulo(fingerprint, plan.tail_groups), places)
+    return _by_plan(plan, fingerprint, _modulo(fingerprint, plan.tail_groups), places)
 
 
-def _looked_up(plan: Plan, fingerprint: Column, tail: Column, isolated: NDArray[np.signedinteger]) -> Column:
+def _by_plan(plan: Plan, fingerprint: Column, tail: Column, isolated: NDArray[np.signedinteger]) -> Column:
     """``isolated[i]`` for rows of the i-th isolated key, ``tail`` for the others."""
     if plan.hash_seed != FINGERPRINT_SEED:
         raise InvalidArgument(
             f"plan {plan.version} routes fingerprints of seed {plan.hash_seed}, but Spark's xxhash64 has seed "
             f"{FINGERPRINT_SEED}; plan from fingerprints made with the default seed"
         )
-    if not plan.isolated:
-        return tail
-    displacements, slots = perfect_hash(plan.isolated_keys)
-    values = np.full(len(slots), -1)
+    return looked_up(plan.isolated_keys, isolated, fingerprint, tail)
+
+
+def looked_up(
+    keys: NDArray[np.int64], values: NDArray[np.signedinteger], fingerprint: Column, otherwise: Column
+) -> Column:
+    """``values[i]``, which must be at least 0, for rows with the fingerprint ``keys[i]``, ``otherwise`` for the rest.
+
+    Parameters
+    ----------
+    keys, values
+        Distinct fingerprints and what stands for each.
+    fingerprint
+        BIGINT column of fingerprints.
+    otherwise
+        INT column.
+    """
+    if not len(keys):
+        return otherwise
+    displacements, slots = perfect_hash(keys)
+    value_of = np.full(len(slots), -1)
     occupied = slots >= 0
-    values[occupied] = isolated[slots[occupied]]
-    keys = np.zeros(len(slots), dtype=np.int64)
-    keys[occupied] = plan.isolated_keys[slots[occupied]]
+    value_of[occupied] = values[slots[occupied]]
+    key_of = np.zeros(len(slots), dtype=np.int64)
+    key_of[occupied] = keys[slots[occupied]]
     displacement = F.get(_array(displacements, "bigint"), _modulo(fingerprint, len(displacements)))
     slot = _modulo(F.xxhash64(displacement, fingerprint), len(slots))
-    found = (F.get(_array(keys, "bigint"), slot) == fingerprint) & (F.get(int_array(values), slot) >= 0)
-    return F.when(found, F.get(int_array(values), slot)).otherwise(tail)
+    found = (F.get(_array(key_of, "bigint"), slot) == fingerprint) & (F.get(int_array(value_of), slot) >= 0)
+    return F.when(found, F.get(int_array(value_of), slot)).otherwise(otherwise)
 
 
 def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,54 +1,41 @@
-"""The shape zero, reduce, merge, finish: state that can be built in parts and put together."""
+"""An aggregator over a stream: the buffer is the state of a key."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
-from pyspark.sql.types import StructType
+
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.columns import PART
+from equipoise.state.codec import row_codec
 
 STATE = "buffer"
 """Name of the one state variable of an aggregator."""
 
 
-class Aggregator(ABC):
-    """Folds the rows of a key into a buffer; buffers can be merged, so a key may be split.
+class AggregatorProcessor(StatefulProcessor):
+    """An aggregator as a processor: the buffer is the state of a key.
 
-    Laws that ``merge`` must keep: ``merge(zero(), b) == b``, it is associative, and reducing rows in two parts and
-    merging gives what reducing them in one does.
+    Parameters
+    ----------
+    aggregator
+        The user's.
+    schema
+        ``StructType.jsonValue()`` of its buffer.
+    columns
+        Names of the output columns.
     """
 
-    bufferSchema: StructType | str  # noqa: N815 - as Spark names schemas
-    """Schema of a buffer, which is a tuple."""
-
-    @abstractmethod
-    def zero(self) -> tuple[Any, ...]:
-        """The buffer of no rows."""
-
-    @abstractmethod
-    def reduce(self, buffer: tuple[Any, ...], rows: pd.DataFrame) -> tuple[Any, ...]:
-        """The buffer with more rows."""
-
-    @abstractmethod
-    def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One buffer for the rows of two."""
-
-    @abstractmethod
-    def finish(self, key: tuple[Any, ...], buffer: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The output row of a key whose buffer has changed; ``None`` for none."""
-
-
-class AggregatorProcessor(StatefulProcessor):
-    """An aggregator as a processor: the buffer is the state of a key."""
-
-    def __init__(self, aggregator: Aggregator, columns: list[str]) -> None:
+    def __init__(self, aggregator: Aggregator, schema: dict[str, Any], columns: list[str]) -> None:
         self._aggregator = aggregator
+        self._schema = schema
         self._columns = columns
 
     def init(self, handle: Any) -> None:
         """Declare the buffer."""
         self._buffer = handle.getValueState(STATE, self._aggregator.bufferSchema)
+        self._codec = row_codec(self._schema, "buffer")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
         """Fold the rows of a key into its buffer."""
@@ -56,14 +43,18 @@ class AggregatorProcessor(StatefulProcessor):
         if buffer is None:
             buffer = self._aggregator.zero()
         for frame in rows:
-            buffer = self._aggregator.reduce(buffer, frame)
+            if PART in frame.columns:
+                for part in frame[PART]:
+                    buffer = self._aggregator.merge(buffer, self._codec.decode(part))
+            else:
+                buffer = self._aggregator.reduce(buffer, frame)
         self._buffer.update(buffer)
         finished = self._aggregator.finish(key, buffer)
         if finished is not None:
             yield pd.DataFrame([finished], columns=self._columns)
 
     def handleInitialState(self, key: Any, initialState: pd.DataFrame, timerValues: TimerValues) -> None:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
-        """Merge buffers that are given as rows: columns of the buffer's schema after those of the key."""
+        """Merge buffers that are given as rows: the columns of the key, then those of the buffer."""
         for row in initialState.itertuples(index=False):
             known = self._buffer.get()
             given = tuple(row)[len(key) :]

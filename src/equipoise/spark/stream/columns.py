@@ -7,6 +7,9 @@ GROUP = "__equipoise_group"
 Every partition gets one marker, so that tasks without rows run too; it sorts before all other rows.
 """
 
+PART = "__equipoise_part"
+"""What was made of rows of a split key; see ``equipoise.spark.stream.parts``. Not there where no key is split."""
+
 
 def marker(partition: int) -> int:
     """Group number of the marker of a partition, and the partition of a marker's group number.

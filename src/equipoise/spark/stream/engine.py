@@ -125,6 +125,7 @@ class Engine(Generic[Rows]):
             recent={group: Recent.of(chain) for group, chain in progress.table.chains.items()},
             handover=Handover.between(progress.previous_plan, plan),
             snapshots=due_snapshots(progress.table) if version else frozenset(),
+            dropped=progress.last.dropped if version else [],
             variables=settings.variables,
             removed_tags=settings.removed - progress.removed,
             key_fields=[columns.index(name) for name in identity.key] if columns else [],
@@ -212,6 +213,8 @@ class _Progress:
             chronicle.write(self.log, self.head)
             failpoint("driver.after-summary")
             self.log.forget_before(self.head - self._settings.retain)
+            needed = {name for commit in self.log.kept() for name in (commit.plan, commit.next_plan)}
+            self.checkpoint.forget_plans(needed)
         failpoint("driver.before-garbage")
         self._garbage.collect(self.table)
         failpoint("driver.after-garbage")
@@ -247,18 +250,20 @@ def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any) -> 
 
 def _measures(manifests: list[Manifest], partitions: int, seconds: float, target: float) -> dict[str, Any]:
     tasks = sorted(manifests, key=lambda manifest: manifest.partition)
-    work = [sum(load.seconds for load in each.loads.values()) for each in tasks]
-    rows = [each.rows for each in tasks]
+    work = [max(0.0, sum(load.seconds for load in each.loads.values()) - each.elsewhere_seconds) for each in tasks]
+    rows = [each.rows - each.elsewhere_rows for each in tasks]
+    split = sum(each.elsewhere_seconds for each in tasks)
     return {
-        "rows": sum(rows),
+        "rows": sum(each.rows for each in tasks),
         "seconds": seconds,
-        "work_seconds": sum(work),
+        "work_seconds": sum(work) + split,
+        "split_rows": sum(each.elsewhere_rows for each in tasks),
         "partition_rows": rows,
         "partition_seconds": [each.seconds for each in tasks],
         "imbalance_rows": load_imbalance(rows) if sum(rows) else 1.0,
         "imbalance_seconds": load_imbalance(work) if sum(work) else 1.0,
         "output_rows": sum(file.rows for each in tasks for file in each.outputs),
-        "busy": busy_fraction(sum(work), partitions, target),
+        "busy": busy_fraction(sum(work) + split, partitions, target),
     }
 
 

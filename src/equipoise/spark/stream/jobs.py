@@ -7,6 +7,8 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from equipoise.plan import Plan
+from equipoise.spark.stream.aggregator import STATE as BUFFER
+from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.placement import Placement
 from equipoise.spark.stream.settings import Settings
@@ -43,8 +45,10 @@ class SparkJobs:
         return rows.columns
 
     def run(self, rows: DataFrame, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
-        """Route, place, sort and work, in one job with one exchange."""
-        sent = self._placed_by(rows, plan, initial=order.initial).placed(rows, late_ms)
+        """Route, place, sort and work, in one job; one exchange for each row, and one more for those of split keys."""
+        aggregator = self._settings.aggregator
+        make_parts = None if aggregator is None else part_maker(order, aggregator, BUFFER)
+        sent = self._placed_by(rows, plan, initial=order.initial).placed(rows, late_ms, make_parts)
         answers = sent.mapInArrow(task(order, self._settings.runner), MANIFEST_SCHEMA).collect()
         return [msgspec.msgpack.decode(answer.manifest, type=Manifest) for answer in answers]
 

@@ -24,6 +24,7 @@ class LoadMeter:
         self._rows = np.zeros(groups, dtype=np.int64)
         self._seconds = np.zeros(groups)
         self._tail_groups = tail_groups
+        self._elsewhere_rows, self._elsewhere_seconds = 0, 0.0
         self._keys: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._key_rows: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._key_seconds: NDArray[np.float64] = np.empty(0)
@@ -49,6 +50,11 @@ class LoadMeter:
         kept = np.union1d(_largest(key_rows), _largest(key_seconds))
         self._keys, self._key_rows, self._key_seconds = keys[kept], key_rows[kept], key_seconds[kept]
 
+    def add_elsewhere(self, rows: int, seconds: float) -> None:
+        """Say how much of what was added other tasks have done, for keys that are split."""
+        self._elsewhere_rows += rows
+        self._elsewhere_seconds += seconds
+
     def add_seconds(self, group: int, seconds: float) -> None:
         """Add time that a key group took without rows."""
         self._seconds[group] += seconds
@@ -63,6 +69,7 @@ class LoadMeter:
         manifest.hot_rows = self._key_rows.tolist()
         manifest.hot_seconds = self._key_seconds.tolist()
         manifest.rows = int(self._rows.sum())
+        manifest.elsewhere_rows, manifest.elsewhere_seconds = self._elsewhere_rows, self._elsewhere_seconds
 
 
 def _largest(values: NDArray[np.generic]) -> NDArray[np.int64]:

@@ -86,7 +86,7 @@ class LocalQuery(Steering):
         Schema of the rows that the processor yields.
     checkpointLocation
         As for ``stateful``; default a temporary folder that goes with the query.
-    numPartitions, timeMode, orderBy, tailGroups, hash, retain, **policy
+    numPartitions, timeMode, orderBy, tailGroups, hash, split, retain, **policy
         As for ``stateful``.
     watermark
         Event-time column and delay, in milliseconds or as text like ``"10 minutes"``.
@@ -137,6 +137,7 @@ class LocalQuery(Steering):
         orderBy: str | Sequence[str] = (),  # noqa: N803 - Spark's own name
         tailGroups: int = 256,  # noqa: N803 - as for ``stateful``
         hash: bool = False,  # noqa: A002 - as for ``stateful``
+        split: bool = True,
         retain: int = 10,
         clock: Callable[[], int] = wall_clock,
         cache: str | None = None,
@@ -193,12 +194,13 @@ class LocalQuery(Steering):
             timezone=timezone,
             retain=whole("retain", retain, 1),
             state_arrow=code.state_arrow,
+            aggregator=code.aggregator if split and not order else None,
         )
         self._jobs = LocalJobs(self._settings, whole("batchRows", batchRows, 1))
         self._clock = clock
         self._delivered: list[tuple[int, pa.Table]] = []
         self._engine = self._new_engine()
-        self._engine.initialise(None if initialState is None else self._initial(initialState, keys))
+        self._engine.initialise(None if initialState is None else self._initial(initialState, keys, code))
 
     @property
     def batch(self) -> int:
@@ -273,14 +275,14 @@ class LocalQuery(Steering):
             return rows.select(self._schema.names).cast(self._schema)
         return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
 
-    def _initial(self, rows: pd.DataFrame | pa.Table, keys: list[str]) -> pa.Table:
+    def _initial(self, rows: pd.DataFrame | pa.Table, keys: list[str], code: UserCode) -> pa.Table:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
         for name in keys:
             if name not in table.column_names:
                 raise InvalidArgument(f"initialState has no column {name!r} of the key; it has {table.column_names}")
             typed = table.column(name).cast(self._schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, typed)
-        return table
+        return table.select(code.initial_columns(keys, table.column_names))
 
 
 def _columns(rows: pd.DataFrame | pa.Table) -> list[str]:

@@ -17,7 +17,10 @@ from pyspark import cloudpickle
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP, marker
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.aggregator import STATE as BUFFER
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART, marker
+from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import task
@@ -50,6 +53,8 @@ class LocalJobs:
         if settings.watermark is not None and not order.initial:
             rows = _on_time(rows, settings.watermark.column, late_ms)
         placed = self._placed(rows, plan, order)
+        if settings.aggregator is not None and plan.widths and not order.initial:
+            placed = self._with_parts(placed, plan, order, settings.aggregator)
         owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
         sent = cloudpickle.dumps(task(order, settings.runner))  # type: ignore[no-untyped-call]  # it has no annotations
         manifests = []
@@ -74,12 +79,30 @@ class LocalJobs:
         found = key_fingerprints(rows.select(keys))
         groups = group_numbers(plan, found)
         placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
-        by = [pa.array(groups), pa.array(found.view(np.uint64))]
-        for name in (*keys, *(() if order.initial else settings.order_by)):
-            by += [rows.column(name).is_valid(), rows.column(name)]  # NULL first, as Spark sorts
-        names = [str(place) for place in range(len(by))]
-        ascending = [(name, "ascending") for name in names]
-        return placed.take(pc.sort_indices(pa.table(by, names), sort_keys=ascending))
+        return _sorted(placed, (*keys, *(() if order.initial else settings.order_by)))
+
+    def _with_parts(self, placed: pa.Table, plan: Plan, order: Order, aggregator: Aggregator) -> pa.Table:
+        """Rows of whole keys, and parts in place of the rows of split ones."""
+        sent = cloudpickle.dumps(part_maker(order, aggregator, BUFFER))  # type: ignore[no-untyped-call]  # as above
+        found = placed.column(FINGERPRINT).to_numpy()
+        made: list[pa.RecordBatch] = []
+        for key, width in plan.widths.items():
+            rows = np.flatnonzero(found == key)
+            for turn in range(width):
+                piece = placed.take(pa.array(rows[turn::width])).combine_chunks()
+                made += list(cloudpickle.loads(sent)(iter(piece.to_batches(self._batch_rows))))
+        whole = placed.filter(pa.array(~np.isin(found, list(plan.widths))))
+        whole = whole.append_column(PART, pa.nulls(whole.num_rows, pa.binary()))
+        parts = pa.Table.from_batches(made, whole.schema)
+        return _sorted(pa.concat_tables([whole, parts]), self._settings.identity.key)
+
+
+def _sorted(placed: pa.Table, columns: Sequence[str]) -> pa.Table:
+    by = [placed.column(GROUP), pa.array(placed.column(FINGERPRINT).to_numpy().view(np.uint64))]
+    for name in columns:
+        by += [placed.column(name).is_valid(), placed.column(name)]  # NULL first, as Spark sorts
+    names = [str(place) for place in range(len(by))]
+    return placed.take(pc.sort_indices(pa.table(by, names), sort_keys=[(name, "ascending") for name in names]))
 
 
 def key_fingerprints(keys: pa.Table) -> NDArray[np.int64]:

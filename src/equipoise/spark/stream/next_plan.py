@@ -1,9 +1,10 @@
 """Chooses the plan of the next batch: what users wish goes first, then the load decides."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from equipoise.adapt import BatchLoads, Controller, MeasuredLoads
+from equipoise.adapt import BatchLoads, Controller, MeasuredLoads, split_widths
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.checkpoint import Checkpoint, Wishes
@@ -76,9 +77,10 @@ class NextPlan:
             partitions = self._partitions(plan, wishes)
             asked_for = partitions != plan.partitions and (wishes.partitions is not None or not self._settings.elastic)
             controller = self._obeying if asked_for else self._controller  # a mode is about what nobody asked for
+            widths = self._widths(plan, partitions, pinned=held is not None)
             made = controller.decide(
                 plan,
-                self._loads,
+                self._loads.without(widths) if widths else self._loads,
                 batch=batch,
                 batch_seconds=measures["seconds"],
                 last_replan=self._last_replan,
@@ -86,12 +88,50 @@ class NextPlan:
                 partitions=None if partitions == plan.partitions else partitions,
             )
             chosen, decision = made.plan, made.to_dict()
+            if widths != plan.widths or (widths and chosen is not plan):
+                chosen, decision = self._split(plan, chosen, widths, decision)
         if chosen is not plan:
             self._last_replan = batch
             self._busy.clear()
         measured = self._loads.costs().group_state
         state_bytes = 0 if measured is None else int(measured.sum())
         return Choice(chosen, decision, self._loads.to_bytes(), state_bytes)
+
+    def _widths(self, plan: Plan, partitions: int, *, pinned: bool) -> Mapping[int, int]:
+        """Pieces of the keys to split in the next batch."""
+        if pinned or self._settings.policy.mode != "auto" or self._loads is None:
+            return plan.widths
+        if self._settings.aggregator is None:
+            return {}
+        return split_widths(self._loads.histogram(), partitions, plan.widths)
+
+    def _split(
+        self, before: Plan, chosen: Plan, widths: Mapping[int, int], decision: dict[str, Any]
+    ) -> tuple[Plan, dict[str, Any]]:
+        """The chosen plan with keys in pieces, which are isolated where they are; and the decision with that."""
+        isolated = {key: chosen.isolated.get(key, int(chosen.assign([key])[0])) for key in widths}
+        told = f"{len(widths)} keys in {sum(widths.values())} pieces" if widths else "all keys are whole again"
+        reason = f"{told}; {decision['reason']}"
+        plan = Plan(
+            chosen.partitions,
+            chosen.tail,
+            {**chosen.isolated, **isolated},
+            widths=widths,
+            version=before.version + 1,
+            planner=chosen.planner,
+            reason=reason,
+            parent=before.version,
+            hash_seed=chosen.hash_seed,
+        )
+        if chosen is not before:  # a replan or a change of N, which keeps its name
+            return plan, decision | {"plan": plan.version, "reason": reason}
+        grown = any(width > before.widths.get(key, 1) for key, width in widths.items())
+        return plan, decision | {
+            "action": "split" if grown else "fold",
+            "applied": True,
+            "plan": plan.version,
+            "reason": reason,
+        }
 
     def _held(self, plan: Plan, wishes: Wishes) -> Plan | None:
         """The plan that is to be kept, as the next version; ``None`` where the load decides."""
@@ -108,6 +148,7 @@ class NextPlan:
             wanted.partitions,
             wanted.tail,
             wanted.isolated,
+            widths=wanted.widths,
             version=plan.version + 1,
             planner=wanted.planner,
             reason=reason,

@@ -38,6 +38,8 @@ class Order:
         Keys that change their key group in this batch.
     snapshots
         Key groups to write a snapshot of.
+    dropped
+        Key groups that ceased with the version before: their caches can go.
     variables
         State variables by name.
     removed_tags
@@ -68,6 +70,7 @@ class Order:
     recent: dict[str, Recent]
     handover: Handover
     snapshots: frozenset[str]
+    dropped: list[str]
     variables: dict[str, VariableSpec]
     removed_tags: frozenset[int]
     key_fields: list[int]
@@ -113,6 +116,8 @@ class Manifest(msgspec.Struct, kw_only=True):
         Its hottest keys that are not isolated: fingerprints, rows, seconds.
     rows, seconds
         Rows that it was sent and time that it took.
+    elsewhere_rows, elsewhere_seconds
+        What of its rows and its work other tasks have done, for keys that are split.
     latest_event_ms
         Latest event time among its rows; ``None`` without rows or without event time.
     """
@@ -127,4 +132,6 @@ class Manifest(msgspec.Struct, kw_only=True):
     hot_seconds: list[float] = []
     rows: int = 0
     seconds: float = 0.0
+    elsewhere_rows: int = 0
+    elsewhere_seconds: float = 0.0
     latest_event_ms: int | None = None

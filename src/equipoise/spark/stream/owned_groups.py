@@ -78,6 +78,8 @@ class OwnedGroups:
         self._snapshots: SectionWriter | None = None
 
     def __enter__(self) -> Self:
+        for name in set(self._order.dropped).difference(self._order.groups):
+            self._cache.forget(name)
         return self
 
     def __exit__(self, *failure: object) -> None:

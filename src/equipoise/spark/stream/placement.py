@@ -1,15 +1,29 @@
-"""Places the rows of a micro-batch: by the plan, sorted by key group and key, one marker row for every partition."""
+"""Places the rows of a micro-batch: by the plan, sorted by key group and key, one marker row for every partition.
 
+Rows of split keys go another way first, to the tasks that reduce them in pieces; what comes of them is placed with the
+rest.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from equipoise.plan import Plan
 from equipoise.spark.keys import as_column
-from equipoise.spark.routing import group_column, int_array
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP, marker
+from equipoise.spark.routing import group_column, int_array, looked_up
+from equipoise.spark.split_plan import next_piece
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.ownership import Layout
 
+MakeParts = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Makes parts of rows, for ``mapInArrow``."""
+
+_PIECE = "__equipoise_piece"
 _FINGERPRINT_BITS = 44  # of the fingerprint that fit below the group number in one BIGINT to sort by
 
 
@@ -34,6 +48,7 @@ class Placement:
     def __init__(self, df: DataFrame, settings: Settings, plan: Plan, *, initial: bool) -> None:
         self._partitions = plan.partitions
         keys = [as_column(df, name) for name in settings.identity.key]
+        self._widths = {} if initial or settings.aggregator is None else plan.widths
         order = [] if initial else [as_column(df, name) for name in settings.order_by]
         watermark = None if initial else settings.watermark
         self._event = None if watermark is None else as_column(df, watermark.column)
@@ -43,10 +58,11 @@ class Placement:
         group = F.col(GROUP)
         owner = F.get(int_array(Layout(plan).owners), group)
         self._partition = F.when(group < 0, -1 - group).otherwise(owner).cast("int")
+        self._keys = keys
         self._order = [_place(), *keys, *order]
-        self._markers = _markers(df, plan.partitions)
+        self._markers = _markers(df, plan.partitions, parts=bool(self._widths))
 
-    def placed(self, df: DataFrame, late_ms: int) -> DataFrame:
+    def placed(self, df: DataFrame, late_ms: int, make_parts: MakeParts | None = None) -> DataFrame:
         """Rows with our columns, in the partition and the order in which tasks read them.
 
         Parameters
@@ -55,18 +71,38 @@ class Placement:
             Rows of a micro-batch.
         late_ms
             Rows with an event time up to this are too late and are dropped, as Spark's own stateful operators do.
+        make_parts
+            Makes parts of the rows of split keys; needed where the plan splits any.
         """
         if self._event is not None:
             df = df.where(self._event.isNull() | (self._event > F.timestamp_millis(F.lit(late_ms))))
-        rows = df.select(*self._columns, self._fingerprint).withColumn(GROUP, self._group).union(self._markers)
+        rows = df.select(*self._columns, self._fingerprint).withColumn(GROUP, self._group)
+        if self._widths and make_parts is not None:
+            rows = self._with_parts(rows, make_parts)
+        rows = rows.union(self._markers)
         return rows.repartitionById(self._partitions, self._partition).sortWithinPartitions(*self._order)
 
+    def _with_parts(self, rows: DataFrame, make_parts: MakeParts) -> DataFrame:
+        """Rows of whole keys, and parts in place of the rows of split ones."""
+        keys = np.array(list(self._widths), dtype=np.int64)
+        counts = np.array(list(self._widths.values()), dtype=np.int64)
+        fingerprint = F.col(FINGERPRINT)
+        first = looked_up(keys, np.cumsum(counts) - counts, fingerprint, F.lit(-1))
+        split = rows.withColumn(_PIECE, first).where(F.col(_PIECE) >= 0)
+        turn = next_piece(looked_up(keys, counts, fingerprint, F.lit(1)))
+        pieces = split.withColumn(_PIECE, F.col(_PIECE) + turn).repartitionById(int(counts.sum()), _PIECE)
+        sorted_pieces = pieces.sortWithinPartitions(FINGERPRINT, *self._keys).drop(_PIECE)
+        fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
+        parts = sorted_pieces.mapInArrow(make_parts, StructType([*fields, StructField(PART, BinaryType())]))
+        return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
 
-def _markers(df: DataFrame, partitions: int) -> DataFrame:
+
+def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:
     """One row for every partition, so that tasks without rows run too."""
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     number = F.lit(marker(0)) - F.col("id").cast("int")
-    return df.sparkSession.range(0, partitions, 1, 1).select(*nothing, F.lit(0).cast("bigint"), number)
+    part = [F.lit(None).cast("binary")] if parts else []
+    return df.sparkSession.range(0, partitions, 1, 1).select(*nothing, F.lit(0).cast("bigint"), number, *part)
 
 
 def _place() -> Column:

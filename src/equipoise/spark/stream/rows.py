@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP, marker
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.state.codec import KeyCodec
 
 
@@ -20,7 +21,7 @@ class Runs:
     Parameters
     ----------
     rows
-        The rows, with the user's columns only.
+        The rows, with the user's columns only; of a split key nothing but the column of parts.
     starts
         First row of each run, and the number of rows at the end.
     groups, fingerprints
@@ -70,29 +71,54 @@ class SortedRows:
     def __iter__(self) -> Iterator[Runs]:
         for number, batch in enumerate(self._all()):
             rows = batch.slice(1) if number == 0 else batch  # the marker sorts before every other row
-            if rows.num_rows:
-                yield self._cut(rows)
+            for section in _sections(rows):
+                yield cut(section, self._key_fields, self._codec)
 
     def _all(self) -> Iterator[pa.RecordBatch]:
         yield self._first
         yield from self._batches
 
-    def _cut(self, batch: pa.RecordBatch) -> Runs:
-        groups = batch.column(GROUP).to_numpy()
-        fingerprints = batch.column(FINGERPRINT).to_numpy()
-        rows = batch.drop_columns([FINGERPRINT, GROUP])
-        columns = [rows.column(field) for field in self._key_fields]
-        changes = np.flatnonzero(fingerprints[1:] != fingerprints[:-1]) + 1
-        starts = np.unique(np.concatenate([[0], changes, *(_starts(column) for column in columns)]))
-        first = pa.array(starts)
-        values = [_values(column.take(first)) for column in columns]
-        keys = list(zip(*values, strict=True))
-        encoded = self._codec.encode_columns(values)
-        if any(pa.types.is_floating(column.type) or pa.types.is_nested(column.type) for column in columns):
-            kept = [i for i in range(len(keys)) if i == 0 or encoded[i] != encoded[i - 1]]  # 0.0 and -0.0 are one key
-            starts, keys, encoded = starts[kept], [keys[i] for i in kept], [encoded[i] for i in kept]
-        bounds = np.append(starts, rows.num_rows)
-        return Runs(rows, bounds, groups[starts], fingerprints[starts], keys, encoded)
+
+def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Runs:
+    """Cut a record batch of sorted rows, which carry our columns, into runs of equal keys."""
+    groups = batch.column(GROUP).to_numpy()
+    fingerprints = batch.column(FINGERPRINT).to_numpy()
+    rows = batch.drop_columns([FINGERPRINT, GROUP])
+    columns = [rows.column(field) for field in key_fields]
+    changes = np.flatnonzero(fingerprints[1:] != fingerprints[:-1]) + 1
+    starts = np.unique(np.concatenate([[0], changes, *(_starts(column) for column in columns)]))
+    first = pa.array(starts)
+    values = [_values(column.take(first)) for column in columns]
+    keys = list(zip(*values, strict=True))
+    encoded = codec.encode_columns(values)
+    if any(pa.types.is_floating(column.type) or pa.types.is_nested(column.type) for column in columns):
+        kept = [i for i in range(len(keys)) if i == 0 or encoded[i] != encoded[i - 1]]  # 0.0 and -0.0 are one key
+        starts, keys, encoded = starts[kept], [keys[i] for i in kept], [encoded[i] for i in kept]
+    bounds = np.append(starts, rows.num_rows)
+    rows = rows.select([PART]) if PART in rows.schema.names else rows
+    return Runs(rows, bounds, groups[starts], fingerprints[starts], keys, encoded)
+
+
+def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
+    """Latest event time among rows of the user's; ``None`` without one."""
+    if event_time is None:
+        return None
+    latest = pc.max(runs.rows.column(event_time)).cast(pa.timestamp("us", "UTC"))
+    return int(latest.value // 1000) if latest.is_valid else None
+
+
+def _sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Stretches of rows of the user's, without the column of parts, and of parts."""
+    if PART not in batch.schema.names:
+        if batch.num_rows:
+            yield batch
+        return
+    has_part = batch.column(PART).is_valid().to_numpy(zero_copy_only=False)
+    bounds = [0, *(np.flatnonzero(np.diff(has_part)) + 1).tolist(), batch.num_rows]
+    for first, last in pairwise(bounds):
+        if last > first:
+            section = batch.slice(first, last - first)
+            yield section if has_part[first] else section.drop_columns([PART])
 
 
 def _values(column: pa.Array) -> list[Any]:

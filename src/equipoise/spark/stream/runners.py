@@ -5,6 +5,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from equipoise.errors import UserFunctionFailed
+from equipoise.spark.stream.columns import PART
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
+from equipoise.spark.stream.part import Part, parts_of
 from equipoise.spark.stream.rows import Runs
 from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
@@ -44,8 +47,19 @@ RunnerFactory = Callable[[Order], Runner]
 """Makes the runner of a task."""
 
 
+@dataclass
+class Elsewhere:
+    """Rows and seconds that were spent on a split key by other tasks."""
+
+    rows: int = 0
+    seconds: float = 0.0
+
+
 class KeyedFrames:
-    """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames."""
+    """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames.
+
+    The frames of a split key hold encoded buffers, in the column ``PART``, in place of its rows.
+    """
 
     def __init__(self, rows: Iterator[Runs], timezone: str) -> None:
         self._rows = rows
@@ -54,8 +68,11 @@ class KeyedFrames:
         self._frame = pd.DataFrame()
         self._starts: list[int] = []
         self._at = 0
+        self._parts: list[Part] | None = None
         self.rows = 0
         """Rows of the key at hand, so far."""
+        self.elsewhere = Elsewhere()
+        """What other tasks have done for the key at hand, so far."""
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes, tuple[Any, ...], Iterator[pd.DataFrame]]]:
         """Group, fingerprint, encoded key, key, and frames of each key."""
@@ -68,11 +85,16 @@ class KeyedFrames:
                 pass
 
     def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
-        self.rows = 0
+        self.rows, self.elsewhere = 0, Elsewhere()
         while self._has_run() and self._runs is not None and self._runs.encoded[self._at] == encoded:
             first, last = self._starts[self._at], self._starts[self._at + 1]
             self._at += 1
-            self.rows += last - first
+            if self._parts is None:
+                self.rows += last - first
+            for part in (self._parts or [])[first:last]:
+                self.rows += part.rows
+                self.elsewhere.rows += part.rows
+                self.elsewhere.seconds += part.seconds
             frame = self._frame.iloc[first:last]
             frame.index = pd.RangeIndex(last - first)
             yield frame
@@ -83,7 +105,11 @@ class KeyedFrames:
             if following is None:
                 return False
             self._runs, self._at = following, 0
-            self._frame = to_pandas(following.rows, self._timezone)
+            self._parts = parts_of(following)
+            if self._parts is None:
+                self._frame = to_pandas(following.rows, self._timezone)
+            else:
+                self._frame = pd.DataFrame({PART: [part.buffer for part in self._parts]})
             self._starts = following.starts.tolist()
         return True
 
@@ -137,7 +163,8 @@ class ProcessorRunner(Runner):
                 raise failed(self._order, "handleInputRows", fingerprint, error) from error
             for _ in frames:
                 pass
-            measured.append((group, fingerprint, keyed.rows, clock() - start))
+            measured.append((group, fingerprint, keyed.rows, clock() - start + keyed.elsewhere.seconds))
+            meter.add_elsewhere(keyed.elsewhere.rows, keyed.elsewhere.seconds)
         _report(measured, meter)
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from equipoise.adapt import Elastic, Policy
+from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.stream.runners import RunnerFactory
 from equipoise.state.checkpoint import Identity
 from equipoise.state.fencing import Epoch
@@ -58,6 +59,8 @@ class Settings:
         Folder for caches, the session's time zone, versions that stay readable.
     state_arrow
         Arrow schema of the state of a vectorised processor.
+    aggregator
+        The user's aggregator where its keys may be split; else ``None``.
     """
 
     identity: Identity
@@ -79,3 +82,4 @@ class Settings:
     timezone: str = "UTC"
     retain: int = 10
     state_arrow: pa.Schema | None = None
+    aggregator: Aggregator | None = None

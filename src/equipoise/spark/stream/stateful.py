@@ -54,6 +54,7 @@ def stateful(
     targetSeconds: float | None = None,  # noqa: N803 - Spark's own name
     tailGroups: int | None = None,  # noqa: N803 - Spark's own name
     hash: bool = False,  # noqa: A002 - Spark's own name
+    split: bool = True,
     cache: str | None = None,
     retain: int = 10,
     **policy: Any,
@@ -75,7 +76,9 @@ def stateful(
     timeMode
         ``"none"``, ``"processingTime"`` or ``"eventTime"``, as for ``transformWithStateInPandas``.
     initialState
-        DataFrame with the key columns, given to ``handleInitialState`` when the query is created.
+        DataFrame with the key columns, given to ``handleInitialState`` when the query is created. For an
+        ``Aggregator`` it has the columns of the buffer beside them (buffers of one key are merged), for a
+        ``VectorProcessor`` those of the state, and one row for each key.
     orderBy
         Columns by which the rows of a key are sorted before the processor sees them.
     bounds
@@ -86,6 +89,9 @@ def stateful(
         H, fixed when the query is created; default 16 for each partition, at least 64.
     hash
         Plain hash whatever the load: the switch back.
+    split
+        Whether a key that carries more than a partition can may be reduced in pieces, for an ``Aggregator`` with a
+        ``merge`` and without ``orderBy``. Its state stays whole.
     cache
         Local folder for the executors' caches; default the system's temporary folder.
     retain
@@ -132,6 +138,7 @@ def stateful(
         target_seconds=targetSeconds,
         tail_groups=tailGroups,
         plain_hash=hash,
+        split=split,
         cache=cache,
         retain=whole("retain", retain, 1),
         policy=Policy(**policy),
@@ -156,6 +163,7 @@ class StatefulStream:
         target_seconds: float | None,
         tail_groups: int | None,
         plain_hash: bool,
+        split: bool,
         cache: str | None,
         retain: int,
         policy: Policy,
@@ -169,10 +177,11 @@ class StatefulStream:
         self._output_arrow = schemas.arrow(output_schema)
         self._time_mode = time_mode
         self._code = UserCode(schemas, processor, self._output_arrow.names, time_mode)
-        self._initial = initial
+        self._initial = None if initial is None else self._named(initial)
         self._order_by = order_by
         self._target_seconds = target_seconds
         self._plain_hash = plain_hash
+        self._split = split
         self._cache = cache
         self._retain = retain
         self._policy = policy
@@ -223,6 +232,10 @@ class StatefulStream:
             raise
         return StatefulQuery(query, settings.epoch, self._spark)
 
+    def _named(self, initial: DataFrame) -> DataFrame:
+        columns = self._code.initial_columns(self._key, initial.columns)
+        return initial.select(*(as_column(initial, name) for name in columns))
+
     def _settings(self, checkpoint: Checkpoint, sink: Sink, trigger: Mapping[str, Any]) -> Settings:
         fields = self._stream.select(*(as_column(self._stream, name) for name in self._key)).schema.fields
         key_schema = StructType([StructField(field.name, field.dataType) for field in fields]).jsonValue()
@@ -263,6 +276,7 @@ class StatefulStream:
             timezone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
             retain=self._retain,
             state_arrow=self._code.state_arrow,
+            aggregator=self._code.aggregator if self._split and not self._order_by else None,
         )
 
     def _variables(self, log: CommitLog) -> dict[str, VariableSpec]:

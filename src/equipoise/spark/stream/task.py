@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from equipoise.failpoints import failpoint
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.owned_groups import OwnedGroups
-from equipoise.spark.stream.rows import Runs, SortedRows
+from equipoise.spark.stream.part import parts_of
+from equipoise.spark.stream.rows import Runs, SortedRows, latest_event_ms
 from equipoise.spark.stream.runners import Runner
 from equipoise.state.codec import KeyCodec
 from equipoise.storage import Storage
@@ -61,9 +61,9 @@ def run_partition(order: Order, runner: Runner, batches: Iterator[pa.RecordBatch
 def _watching_events(source: SortedRows, event_time: int | None, manifest: Manifest) -> Iterator[Runs]:
     """The same runs; the latest event time among them goes into the manifest."""
     for runs in source:
-        if event_time is not None:
-            latest = pc.max(runs.rows.column(event_time)).cast(pa.timestamp("us", "UTC"))
-            if latest.is_valid:
-                milliseconds = latest.value // 1000
-                manifest.latest_event_ms = max(milliseconds, manifest.latest_event_ms or milliseconds)
+        parts = parts_of(runs)
+        found = [latest_event_ms(runs, event_time)] if parts is None else [part.latest_event_ms for part in parts]
+        for latest in found:
+            if latest is not None:
+                manifest.latest_event_ms = max(latest, manifest.latest_event_ms or latest)
         yield runs

@@ -1,6 +1,7 @@
 """What the user gave as processor: how to run it, and which state variables it has."""
 
 import copy
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,7 +11,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument
-from equipoise.spark.stream.aggregator import Aggregator, AggregatorProcessor
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.aggregator import AggregatorProcessor
 from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
@@ -63,8 +65,13 @@ class UserCode:
     def __init__(self, schemas: Schemas, processor: Processor, output_columns: list[str], time_mode: str) -> None:
         self.state_arrow: pa.Schema | None = None
         self.removed: set[str] = set()
+        self._initial: list[str] | None = None
+        self.aggregator: Aggregator | None = None  # only one that can merge
         if isinstance(processor, Aggregator):
-            processor = AggregatorProcessor(processor, output_columns)
+            schema = schemas.parsed(processor.bufferSchema)
+            self._initial = _names(schema)
+            self.aggregator = processor if processor.can_merge else None
+            processor = AggregatorProcessor(processor, schema, output_columns)
         if isinstance(processor, StatefulProcessor):
             self.runner: RunnerFactory = partial(ProcessorRunner, processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)
@@ -78,6 +85,7 @@ class UserCode:
                 raise InvalidArgument(
                     f"{type(processor).__name__} has no stateSchema; say what the state of a key holds"
                 )
+            self._initial = _names(schemas.parsed(processor.stateSchema))
             self.runner = partial(VectorRunner, processor)
             self.variables = {STATE: VariableSpec(STATE, "value", 1, schemas.parsed(processor.stateSchema))}
             self.state_arrow = schemas.arrow(processor.stateSchema)
@@ -85,6 +93,21 @@ class UserCode:
             raise InvalidArgument(
                 f"processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got {_told(processor)}"
             )
+
+    def initial_columns(self, key: Sequence[str], given: Sequence[str]) -> list[str]:
+        """Columns of an initial state to use; a ``StatefulProcessor`` sees all, the others take states by name."""
+        if self._initial is None:
+            return list(given)
+        missing = [name for name in self._initial if name not in given]
+        if missing:
+            raise InvalidArgument(
+                f"initialState lacks the column {missing[0]!r} of the state; it has {', '.join(given)}"
+            )
+        return [*key, *self._initial]
+
+
+def _names(schema: dict[str, Any]) -> list[str]:
+    return [field["name"] for field in schema["fields"]]
 
 
 def _told(processor: object) -> str:

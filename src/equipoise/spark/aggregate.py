@@ -1,0 +1,354 @@
+"""Aggregate by key with hot keys in pieces: each piece is reduced where it lies, then the pieces are merged.
+
+The rows of a hot key take turns between its pieces, and a plan places pieces and whole keys alike, so that even one
+key with most of the load keeps all slots busy. What is shuffled a second time is one small row for each key and piece.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from equipoise.checks.aggregator import check_merge
+from equipoise.errors import InvalidArgument, UserFunctionFailed
+from equipoise.plan import Planner
+from equipoise.spark.advice import WORTH_IT, Action, Advice
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.cluster import partition_count, slot_count
+from equipoise.spark.keys import Key, KeyLike, as_column, resolve_key
+from equipoise.spark.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
+from equipoise.spark.report import batch_planner
+from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
+from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP
+from equipoise.spark.stream.outputs import require_storable
+from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
+from equipoise.spark.stream.rows import cut
+from equipoise.spark.stream.runners import KeyedFrames, traced
+from equipoise.spark.stream.user_code import SparkSchemas
+from equipoise.split import Splitter, make_splitter
+from equipoise.state.codec import KeyCodec
+
+_KEY, _PART = "key", "part"
+_PARTS = pa.schema({_KEY: pa.binary(), _PART: pa.binary()})
+_ROWS_AT_A_TIME = 10_000
+_CHECKED_ROWS = 1000
+_log = logging.getLogger(__name__)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation:
+    """An aggregate that is ready to run; what ``plan_aggregate`` gives.
+
+    Parameters
+    ----------
+    source, key, partitions
+        The rows, their key, and N.
+    reduction, output_schema
+        What is done with them, and what comes of it.
+    plan
+        Where keys and pieces go; ``None`` where a splitter routes row by row.
+    splitter
+        The splitter, if one was asked for.
+    advice
+        What was decided, and why.
+    """
+
+    source: DataFrame = field(repr=False)
+    key: Key
+    partitions: int
+    reduction: Reduction = field(repr=False)
+    output_schema: StructType | str
+    plan: SplitPlan | None
+    splitter: Splitter | None
+    advice: Advice
+
+    def dataframe(self) -> DataFrame:
+        """The result: what ``finish`` or ``merge`` gives for each key."""
+        work = _Work(self.source, self.key, self.reduction)
+        placed = self._placed().repartitionById(self.partitions, GROUP)
+        columns = [as_column(self.source, name) for name in self.key.names]
+        rows = placed.sortWithinPartitions(FINGERPRINT, *columns)
+        if not self.is_split:
+            return rows.mapInArrow(work.in_one_step(), self.output_schema)
+        parts = rows.mapInArrow(work.parts(), f"{_KEY} binary, {_PART} binary")
+        together = parts.repartition(_KEY).sortWithinPartitions(_KEY)
+        return together.mapInArrow(work.merged(), self.output_schema)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether some keys are in pieces, so that there is something to merge."""
+        return self.plan is None or bool(self.plan.widths)
+
+    def explain(self) -> None:
+        """Print what is done, and why."""
+        lines = ["== Aggregation ==", f"+- key [{self.key}], {self.partitions} partitions"]
+        if self.splitter is not None:
+            lines.append(f"   +- routed row by row by {self.splitter.name}, then merged")
+        elif self.plan is not None:
+            lines += [
+                f"   :- {format(key % 2**64, '016x')} in {width} pieces"
+                for key, width in sorted(self.plan.widths.items(), key=lambda pair: -pair[1])[:10]
+            ]
+            lines.append(
+                f"   +- {len(self.plan.widths)} keys in pieces, fullest partition "
+                f"{self.plan.loads.max() * self.partitions:.2f} of the mean"
+            )
+        lines += ["", "== Advice ==", str(self.advice)]
+        print("\n".join(lines))  # noqa: T201 - as DataFrame.explain does
+
+    def _placed(self) -> DataFrame:
+        df, fingerprint = self.source, self.key.fingerprint
+        if self.splitter is not None:
+            schema = StructType(
+                [*df.schema.fields, StructField(FINGERPRINT, LongType()), StructField(GROUP, IntegerType())]
+            )
+            return df.withColumn(FINGERPRINT, fingerprint).mapInArrow(_routed(self.splitter), schema)
+        assert self.plan is not None  # noqa: S101 - this tells the type checker
+        df = df.withColumn(FINGERPRINT, fingerprint)
+        if self.plan.widths:
+            known = F.col(FINGERPRINT)
+            df = df.withColumn(FINGERPRINT, self.plan.piece(known, next_piece(self.plan.width(known))))
+        return df.withColumn(GROUP, self.plan.partition(F.col(FINGERPRINT)))
+
+
+def aggregate(
+    df: DataFrame,
+    key: KeyLike,
+    aggregator: Aggregator | PartialFunction,
+    outputSchema: StructType | str,  # noqa: N803 - Spark's own name
+    numPartitions: int | None = None,  # noqa: N803 - Spark's own name
+    **options: Any,
+) -> DataFrame:
+    """Aggregate by key; hot keys are split over as many partitions as their load needs, and merged.
+
+    Takes the options of ``plan_aggregate``, which also tells what will be done.
+    """
+    planned = plan_aggregate(df, key, aggregator, outputSchema, numPartitions, **options)
+    _log.info("aggregate by %s: %s", planned.key, planned.advice)
+    return planned.dataframe()
+
+
+def plan_aggregate(
+    df: DataFrame,
+    key: KeyLike,
+    aggregator: Aggregator | PartialFunction,
+    outputSchema: StructType | str,  # noqa: N803 - Spark's own name
+    numPartitions: int | None = None,  # noqa: N803 - Spark's own name
+    *,
+    split: Split = "auto",
+    splitter: str | Splitter | None = None,
+    planner: str | Planner = "kip",
+    weight: str | Column | None = None,
+    sample: int = SAMPLE_ROWS,
+    slots: int | None = None,
+    check: bool = False,
+    seed: int = 0,
+) -> Aggregation:
+    """Look at the load of a key and decide how to aggregate by it.
+
+    Parameters
+    ----------
+    df
+        A batch DataFrame.
+    key
+        Key column or columns, by name.
+    aggregator
+        An ``Aggregator``, or a ``PartialFunction``.
+    outputSchema
+        Schema of the result.
+    numPartitions
+        N; default ``spark.sql.shuffle.partitions``.
+    split
+        ``"auto"``: hot keys are cut into as few pieces as make the partitions even. A number: so many pieces for each
+        hot key. A function of (share, N): the number of pieces of a hot key. ``None``: keys stay whole.
+    splitter
+        Name of a splitter, or a splitter of N workers, that routes row by row in the tasks that read the data, each
+        task with loads of its own: the methods as published. Then nothing is sampled, and every key is merged.
+    planner
+        Name of a planner, or a planner, for whole keys and pieces.
+    weight
+        Numeric column: the load of a row; default: every row counts 1.
+    sample
+        Number of rows to sample, about.
+    slots
+        Tasks that run at a time; default Spark's default parallelism.
+    check
+        Try on some rows whether ``merge`` is associative and commutative, and refuse one that is not.
+    seed
+        Seed of the sampling, and of a splitter that is named.
+    """
+    resolved = _named_key(df, key)
+    spark = df.sparkSession
+    count, concurrent = partition_count(spark, numPartitions), slot_count(spark, slots)
+    schemas = SparkSchemas(spark)
+    require_storable(schemas.parsed(outputSchema))
+    timezone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    output = schemas.arrow(outputSchema)
+    if isinstance(aggregator, Aggregator):
+        reduction: Reduction = AggregatorReduction(aggregator, schemas, output, timezone)
+        if check and aggregator.can_merge:
+            rows = df.limit(_CHECKED_ROWS).toArrow().combine_chunks()
+            check_merge(aggregator, to_pandas(rows, timezone))
+    elif isinstance(aggregator, PartialFunction):
+        reduction = FunctionReduction(aggregator, schemas, output, timezone)
+        if check:
+            raise InvalidArgument("check=True is for an Aggregator: buffers can be compared, partial rows cannot")
+    else:
+        raise InvalidArgument(f"aggregator must be an Aggregator or a PartialFunction, got {type(aggregator).__name__}")
+    whole_only = isinstance(aggregator, Aggregator) and not aggregator.can_merge
+    if whole_only and (splitter is not None or split not in {None, "auto"}):
+        raise InvalidArgument(
+            f"{type(aggregator).__name__} has no merge, so its keys cannot be split; add merge, or split=None"
+        )
+    if splitter is not None:
+        chosen = _splitter(splitter, count, seed)
+        advice = Advice(Action.SPLIT, f"{chosen.name} was asked for; it routes row by row and every key is merged")
+        return Aggregation(df, resolved, count, reduction, outputSchema, None, chosen, advice)
+    loads = take_sample(df, resolved, resolve_weight(df, weight), rows=sample, seed=seed).key_loads()
+    chosen_planner = batch_planner(planner, concurrent)
+    plan = plan_split(loads, count, chosen_planner, concurrent, None if whole_only else split)
+    whole = plan if not plan.widths else plan_split(loads, count, chosen_planner, concurrent, None)
+    advice = _advice(plan, whole, loads.hottest, concurrent, whole_only=whole_only)
+    return Aggregation(df, resolved, count, reduction, outputSchema, plan, None, advice)
+
+
+def _advice(plan: SplitPlan, whole: SplitPlan, hottest: float, slots: int, *, whole_only: bool) -> Advice:
+    times = {"whole": whole.time(slots), "split": plan.time(slots)}
+    numbers = {"hottest_share": hottest, **{f"{name}_over_ideal": time for name, time in times.items()}}
+    if plan.widths:
+        return Advice(
+            Action.SPLIT,
+            f"one key carries {hottest:.1%} of the load; {len(plan.widths)} keys in {sum(plan.widths.values())} pieces "
+            f"are predicted at {times['split']:.2f} of the ideal time, whole keys at {times['whole']:.2f}",
+            numbers,
+        )
+    if whole_only and times["whole"] > WORTH_IT:
+        why = "the aggregator has no merge, so keys stay whole"
+        return Advice(Action.ISOLATE, f"{why}: {times['whole']:.2f} of the ideal time is predicted", numbers)
+    return Advice(Action.NOTHING, f"whole keys are predicted at {times['whole']:.2f} of the ideal time", numbers)
+
+
+def _named_key(df: DataFrame, key: KeyLike) -> Key:
+    resolved = resolve_key(df, key)
+    missing = [name for name in resolved.names if name not in df.columns]
+    if missing:
+        raise InvalidArgument(f"key {missing[0]!r} is not a column; add it with withColumn first")
+    return resolved
+
+
+def _splitter(given: str | Splitter, partitions: int, seed: int) -> Splitter:
+    if isinstance(given, str):
+        return make_splitter(given, workers=partitions, seed=seed)
+    if given.workers != partitions:
+        raise InvalidArgument(
+            f"the splitter has {given.workers} workers but numPartitions is {partitions}; give it as many"
+        )
+    return given
+
+
+def _routed(splitter: Splitter) -> Callable[[Batches], Batches]:
+    """Adds where a splitter sends each row; every task is a source with a splitter of its own."""
+
+    def route(batches: Batches) -> Batches:
+        for batch in batches:
+            targets = splitter.route(batch.column(FINGERPRINT).to_numpy())
+            yield batch.append_column(GROUP, pa.array(targets, pa.int32()))
+
+    return route
+
+
+class _Work:
+    """The functions for ``mapInArrow``."""
+
+    def __init__(self, df: DataFrame, key: Key, reduction: Reduction) -> None:
+        self._fields = [df.columns.index(name) for name in key.names]
+        kinds = [df.schema[name].dataType for name in key.names]
+        schema = StructType([StructField(name, kind) for name, kind in zip(key.names, kinds, strict=True)])
+        self._key_schema = schema.jsonValue()
+        self._timezone = df.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+        self._reduction = reduction
+
+    def in_one_step(self) -> Callable[[Batches], Batches]:
+        """Rows to output rows, where every key is whole."""
+
+        def run(batches: Batches) -> Batches:
+            shown = key_shower(self._key_schema, self._timezone)
+            found = (
+                _called(self._reduction.whole, "finish", shown(key), [part]) for _, key, part in self._reduced(batches)
+            )
+            yield from self._outputs(found)
+
+        return run
+
+    def parts(self) -> Callable[[Batches], Batches]:
+        """Rows to one part for each key or piece."""
+
+        def run(batches: Batches) -> Batches:
+            pending: list[tuple[bytes, bytes]] = []
+            for encoded, _, part in self._reduced(batches):
+                pending.append((encoded, part))
+                if len(pending) == _ROWS_AT_A_TIME:
+                    yield _part_rows(pending)
+                    pending = []
+            if pending:
+                yield _part_rows(pending)
+
+        return run
+
+    def merged(self) -> Callable[[Batches], Batches]:
+        """Parts, sorted by key, to output rows."""
+
+        def run(batches: Batches) -> Batches:
+            codec, shown = KeyCodec(self._key_schema), key_shower(self._key_schema, self._timezone)
+            pairs = (
+                pair
+                for batch in batches
+                for pair in zip(batch.column(_KEY).to_pylist(), batch.column(_PART).to_pylist(), strict=True)
+            )
+            found = (
+                _called(self._reduction.whole, "merge", shown(codec.decode_key(encoded)), [part for _, part in parts])
+                for encoded, parts in groupby(pairs, key=lambda pair: pair[0])
+            )
+            yield from self._outputs(found)
+
+        return run
+
+    def _reduced(self, batches: Batches) -> Iterator[tuple[bytes, tuple[Any, ...], bytes]]:
+        """Encoded key, key and part of each key or piece of sorted rows."""
+        codec, shown = KeyCodec(self._key_schema), key_shower(self._key_schema, self._timezone)
+        runs = (cut(batch, self._fields, codec) for batch in batches if batch.num_rows)
+        for _, _, encoded, key, frames in KeyedFrames(runs, self._timezone):
+            yield encoded, key, _called(self._reduction.part, "reduce", shown(key), frames)
+
+    def _outputs(self, found: Iterator[Any]) -> Batches:
+        pending: list[Any] = []
+        for each in found:
+            if each is not None:
+                pending.append(each)
+            if len(pending) == _ROWS_AT_A_TIME:
+                yield from self._reduction.table(pending).to_batches()
+                pending = []
+        if pending:
+            yield from self._reduction.table(pending).to_batches()
+
+
+def _called(step: Callable[[tuple[Any, ...], Any], Any], what: str, key: tuple[Any, ...], given: Any) -> Any:
+    """What a step gives; a failure is told with the user's own traceback."""
+    try:
+        return step(key, given)
+    except Exception as error:
+        raise UserFunctionFailed(f"{what} failed: {type(error).__name__}: {error}\n{traced(error)}") from error
+
+
+def _part_rows(pairs: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
+    keys, parts = zip(*pairs, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.binary()), pa.array(parts, pa.binary())], schema=_PARTS)

@@ -1,0 +1,151 @@
+"""What is done with the rows of a key in two steps: a part of them to bytes, and the parts to output rows."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from equipoise.errors import InvalidArgument
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.pandas_rows import to_arrow, to_pandas
+from equipoise.spark.stream.user_code import Schemas
+from equipoise.state.codec import RowCodec, row_codec
+
+KeyValues = tuple[Any, ...]
+
+
+class PartialFunction:
+    """Two functions for ``aggregate``: one makes partial rows of some rows of a key, one makes the result of them all.
+
+    Each takes a frame, or a key and a frame, as functions for ``applyInPandas`` and ``applyInArrow`` do.
+
+    Parameters
+    ----------
+    partial
+        From rows of a key to rows of ``partialSchema``.
+    merge
+        From all partial rows of a key, in any order, to output rows.
+    partialSchema
+        Schema of partial rows; the key need not be in it.
+    arrow
+        Whether the functions take and give Arrow tables; else pandas frames.
+    """
+
+    def __init__(
+        self,
+        partial: Callable[..., Any],
+        merge: Callable[..., Any],
+        partialSchema: StructType | str,  # noqa: N803 - as Spark names schemas
+        *,
+        arrow: bool = False,
+    ) -> None:
+        self.partial = partial
+        self.merge = merge
+        self.partialSchema = partialSchema  # as Spark names schemas
+        self.arrow = arrow
+
+
+class Reduction(ABC):
+    """The two steps, whatever the user gave."""
+
+    @abstractmethod
+    def part(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:
+        """Some rows of a key, reduced."""
+
+    @abstractmethod
+    def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
+        """What comes of all parts of a key; ``None`` for nothing."""
+
+    @abstractmethod
+    def table(self, found: Sequence[Any]) -> pa.Table:
+        """What ``whole`` gave for some keys, as output rows."""
+
+
+class AggregatorReduction(Reduction):
+    """Runs an ``Aggregator``; a part is an encoded buffer."""
+
+    def __init__(self, aggregator: Aggregator, schemas: Schemas, output: pa.Schema, timezone: str) -> None:
+        self._aggregator = aggregator
+        self._buffer = schemas.parsed(aggregator.bufferSchema)
+        self._output = output
+        self._timezone = timezone
+
+    @cached_property
+    def _codec(self) -> RowCodec:
+        return row_codec(self._buffer, "buffer")  # made where it is used: it does not travel
+
+    def part(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:  # noqa: ARG002 - the name belongs to the protocol
+        """The buffer of the rows."""
+        buffer = self._aggregator.zero()
+        for frame in frames:
+            buffer = self._aggregator.reduce(buffer, frame)
+        return self._codec.encode(buffer)
+
+    def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
+        """The output row of a key, from all its buffers."""
+        buffer, *others = self._codec.decode_many(parts)
+        for other in others:
+            buffer = self._aggregator.merge(buffer, other)
+        return self._aggregator.finish(key, buffer)
+
+    def table(self, found: Sequence[Any]) -> pa.Table:
+        """Output rows."""
+        frame = pd.DataFrame.from_records(found, columns=self._output.names)
+        return to_arrow([frame], self._output, self._timezone)
+
+
+class FunctionReduction(Reduction):
+    """Runs a ``PartialFunction``; a part is its partial rows in Arrow's stream format."""
+
+    def __init__(self, function: PartialFunction, schemas: Schemas, output: pa.Schema, timezone: str) -> None:
+        self._partial = _keyed(function.partial)
+        self._merge = _keyed(function.merge)
+        self._arrow = function.arrow
+        self._schema = schemas.arrow(function.partialSchema)
+        self._output = output
+        self._timezone = timezone
+
+    def part(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:
+        """The partial rows of the rows."""
+        found = list(frames)
+        rows = pd.concat(found, ignore_index=True) if len(found) > 1 else found[0]
+        given = pa.Table.from_pandas(rows, preserve_index=False) if self._arrow else rows
+        table = self._table(self._partial(key, given), self._schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as writer:
+            writer.write_table(table)
+        return cast("bytes", sink.getvalue().to_pybytes())
+
+    def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
+        """The output rows of a key, from all its partial rows."""
+        table = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
+        return self._merge(key, table if self._arrow else to_pandas(table, self._timezone))
+
+    def table(self, found: Sequence[Any]) -> pa.Table:
+        """Output rows."""
+        return pa.concat_tables([self._table(each, self._output) for each in found])
+
+    def _table(self, given: Any, schema: pa.Schema) -> pa.Table:
+        wanted = pa.Table if self._arrow else pd.DataFrame
+        if not isinstance(given, wanted):
+            raise InvalidArgument(f"the function must give a {wanted.__name__}, got a {type(given).__name__}")
+        if not self._arrow:
+            return to_arrow([given], schema, self._timezone)
+        missing = [name for name in schema.names if name not in given.column_names]
+        if missing:
+            raise InvalidArgument(
+                f"the function gave columns {given.column_names}, but the schema has {schema.names}; "
+                f"{', '.join(missing)} missing"
+            )
+        return given.select(schema.names).cast(schema)
+
+
+def _keyed(function: Callable[..., Any]) -> Callable[[KeyValues, Any], Any]:
+    if len(inspect.signature(function).parameters) == 2:
+        return function
+    return lambda key, rows: function(rows)  # noqa: ARG005 - for functions of the rows alone

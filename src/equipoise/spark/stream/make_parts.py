@@ -1,0 +1,70 @@
+"""Rows of split keys, reduced in pieces before the tasks that own the keys merge them into the state.
+
+A key that is split stays a key group with one owner, and its state stays whole. What is split is the work: its rows
+take turns between as many tasks as the plan says, which reduce them to buffers. In place of the rows the owner is sent
+these parts, in rows that have the key and a part and nothing else.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.pandas_rows import to_pandas
+from equipoise.spark.stream.part import Part
+from equipoise.spark.stream.rows import Runs, cut, latest_event_ms
+from equipoise.spark.stream.runners import failed
+from equipoise.state.codec import KeyCodec, row_codec
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def part_maker(order: Order, aggregator: Aggregator, buffer: str) -> Callable[[Batches], Batches]:
+    """The function for ``mapInArrow``: from sorted rows of split keys to rows with parts.
+
+    Parameters
+    ----------
+    order
+        What the driver said.
+    aggregator
+        The user's.
+    buffer
+        Name of the state variable that holds its buffer.
+    """
+
+    def run(batches: Batches) -> Batches:
+        keys, buffers = KeyCodec(order.key_schema), row_codec(order.variables[buffer].schema)
+        for batch in batches:
+            if batch.num_rows:
+                runs, parts = cut(batch, order.key_fields, keys), []
+                latest = latest_event_ms(runs, order.event_time)
+                frame = to_pandas(runs.rows, order.timezone)
+                for at in range(len(runs)):
+                    start = time.perf_counter()
+                    rows = frame.iloc[int(runs.starts[at]) : int(runs.starts[at + 1])]
+                    rows.index = pd.RangeIndex(len(rows))
+                    try:
+                        encoded = buffers.encode(aggregator.reduce(aggregator.zero(), rows))
+                    except Exception as error:
+                        raise failed(order, "reduce", int(runs.fingerprints[at]), error) from error
+                    parts.append(Part(encoded, len(rows), time.perf_counter() - start, latest))
+                yield _part_rows(batch, runs, order.key_fields, parts)
+
+    return run
+
+
+def _part_rows(batch: pa.RecordBatch, runs: Runs, key_fields: Sequence[int], parts: Sequence[Part]) -> pa.RecordBatch:
+    """One row for each run: its key and its part."""
+    first = pa.array(runs.starts[:-1])
+    kept = {batch.schema.names[field] for field in key_fields} | {FINGERPRINT, GROUP}
+    columns = [
+        batch.column(field.name).take(first) if field.name in kept else pa.nulls(len(runs), field.type)
+        for field in batch.schema
+    ]
+    encoded = pa.array([msgspec.msgpack.encode(part) for part in parts], pa.binary())
+    return pa.RecordBatch.from_arrays([*columns, encoded], names=[*batch.schema.names, PART])

@@ -1,0 +1,301 @@
+"""An aggregate with hot keys in pieces gives what the same aggregate over whole keys gives."""
+
+import math
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.errors import PythonException
+from pyspark.sql import functions as F
+from pyspark.testing.utils import assertDataFrameEqual
+
+from equipoise import CheckFailed, Histogram, InvalidArgument
+from equipoise.checks import check_merge
+from equipoise.spark import Action, Aggregator, PartialFunction, aggregate, plan_aggregate
+from equipoise.spark.key_loads import KeyLoads
+from equipoise.spark.keys import resolve_key
+from equipoise.spark.report import batch_planner
+from equipoise.spark.sample import resolve_weight, take_sample
+from equipoise.spark.split_plan import plan_split
+from equipoise.split import SPLITTERS, PartialKey
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
+
+KEYS = {
+    "int": "k",
+    "string with NULL": "if(k = 1, NULL, concat('key ', k))",
+    "double": "CASE WHEN k = 1 THEN double('NaN') WHEN k = 2 THEN -0.0D WHEN k = 3 THEN 0.0D ELSE k / 2 END",
+    "timestamp": "timestamp_seconds(k * 86400)",
+    "struct": "named_struct('a', k, 'b', if(k < 3, NULL, 'x'))",
+    "decimal": "CAST(k AS decimal(30,4))",
+}
+
+
+class Moments(Aggregator):
+    """Rows, sum and set of values: state of a fixed size, and state that grows."""
+
+    bufferSchema = "n long, total long, seen array<long>"  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return 0, 0, []
+
+    def reduce(self, buffer, rows):
+        assert list(rows.columns) == ["key", "v"]
+        n, total, seen = buffer
+        return n + len(rows), total + int(rows["v"].sum()), sorted({*seen, *(rows["v"] % 7).tolist()})
+
+    def merge(self, one, other):
+        return one[0] + other[0], one[1] + other[1], sorted({*one[2], *other[2]})
+
+    def finish(self, key, buffer):  # noqa: ARG002 - the name belongs to the protocol
+        n, total, seen = buffer
+        return None if n == 1 and total % 2 else (n, total, ",".join(map(str, seen)))
+
+
+OUTPUT = "n long, total long, seen string"
+
+
+def expected(df):
+    found = df.groupBy("key").agg(
+        F.count("*").alias("n"),
+        F.sum("v").alias("total"),
+        F.array_join(F.array_sort(F.collect_set(F.col("v") % 7)), ",").alias("seen"),
+    )
+    return found.where("NOT (n = 1 AND total % 2 = 1)").select("n", "total", "seen")
+
+
+@pytest.fixture(scope="module")
+def rows(spark):
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"k": np.minimum(rng.zipf(1.4, 4000), 200), "v": np.arange(4000)})
+    return spark.createDataFrame(data.astype({"k": "int32"})).repartition(3).cache()
+
+
+def keyed(rows, name="int"):
+    return rows.select(F.expr(KEYS[name]).alias("key"), "v")
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_pieces_give_what_whole_keys_give(rows, name):
+    df = keyed(rows, name)
+    planned = plan_aggregate(df, "key", Moments(), OUTPUT, 6, slots=6)
+    assert planned.is_split
+    assert planned.advice.action is Action.SPLIT
+    assert planned.advice.numbers["split_over_ideal"] < planned.advice.numbers["whole_over_ideal"]
+    assertDataFrameEqual(planned.dataframe(), expected(df))
+
+
+@pytest.mark.parametrize("split", [None, 2, 6, lambda share, n: max(1, round(share * n))])
+def test_pieces_may_be_asked_for(rows, split):
+    df = keyed(rows)
+    planned = plan_aggregate(df, "key", Moments(), OUTPUT, 6, split=split)
+    assert planned.is_split is (split is not None)
+    assertDataFrameEqual(planned.dataframe(), expected(df))
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+def test_every_splitter_gives_what_whole_keys_give(rows, splitter):
+    df = keyed(rows)
+    assertDataFrameEqual(aggregate(df, "key", Moments(), OUTPUT, 4, splitter=splitter), expected(df))
+
+
+def test_rows_of_a_hot_key_go_to_all_its_pieces(spark):
+    df = spark.range(0, 8000, 1, 4).select(F.when(F.col("id") % 10 < 6, 0).otherwise(F.col("id")).alias("key"))
+    planned = plan_aggregate(df, "key", Counting(), "n long", 8, slots=8)
+    [width] = planned.plan.widths.values()
+    assert width == 5
+    placed = planned._placed()
+    counts = [row["count"] for row in placed.groupBy("__equipoise_group").count().collect()]
+    assert len(counts) == 8
+    assert max(counts) <= 1.1 * 1000
+    assert max(planned.plan.loads) * 8 == pytest.approx(max(counts) / 1000, abs=0.02)
+
+
+class Counting(Aggregator):
+    bufferSchema = "n long"  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return (0,)
+
+    def reduce(self, buffer, rows):
+        return (buffer[0] + len(rows),)
+
+    def finish(self, key, buffer):  # noqa: ARG002 - the name belongs to the protocol
+        return buffer
+
+    def merge(self, one, other):
+        return (one[0] + other[0],)
+
+
+class Whole(Counting):
+    """Has no merge."""
+
+    merge = Aggregator.merge
+
+
+def test_an_aggregator_without_merge_stays_whole(rows):
+    df = keyed(rows)
+    for asked in ({"split": 3}, {"splitter": "partial-key"}):
+        with pytest.raises(InvalidArgument, match="Whole has no merge"):
+            plan_aggregate(df, "key", Whole(), "n long", 4, **asked)
+    planned = plan_aggregate(df, "key", Whole(), "n long", 4, slots=4)
+    assert not planned.is_split
+    assert "has no merge" in planned.advice.reason
+    assert planned.dataframe().agg(F.sum("n")).first()[0] == 4000
+    with pytest.raises(InvalidArgument, match="Whole has no merge"):
+        Whole().merge((1,), (2,))
+
+
+def test_even_keys_stay_whole(spark):
+    df = spark.range(0, 20_000, 1, 2).select((F.col("id") % 500).alias("key"))
+    planned = plan_aggregate(df, "key", Counting(), "n long", 8, slots=8)
+    assert not planned.is_split
+    assert planned.advice.action is Action.NOTHING
+    assert {row.n for row in planned.dataframe().collect()} == {40}
+
+
+def top(frame):
+    return frame.nlargest(2, "v")[["v"]]
+
+
+def arrow_top(key, table):
+    assert key[0] == table["key"][0].as_py() if "key" in table.column_names else key
+    return table.sort_by([("v", "descending")]).slice(0, 2).select(["v"])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [PartialFunction(top, top, "v long"), PartialFunction(arrow_top, arrow_top, "v long", arrow=True)],
+    ids=["pandas", "arrow"],
+)
+@pytest.mark.parametrize("split", [None, 3])
+def test_partial_functions_are_merged(rows, function, split):
+    df = keyed(rows)
+    found = aggregate(df, "key", function, "v long", 4, split=split)
+    ranked = df.toPandas().sort_values("v").groupby("key").tail(2)
+    assert sorted(row.v for row in found.collect()) == sorted(ranked["v"].tolist())
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_partial_function_that_gives_something_else_is_told(rows, arrow):
+    function = PartialFunction(lambda rows: 7, top, "v long", arrow=arrow)  # noqa: ARG005 - it looks at nothing
+    with pytest.raises(PythonException, match=r"the function must give a (DataFrame|Table), got a int"):
+        aggregate(keyed(rows), "key", function, "v long", 4).collect()
+    wrong = PartialFunction(
+        lambda rows: rows.rename(columns={"v": "w"}) if not arrow else rows.rename_columns(["key", "w"]),
+        top,
+        "v long",
+        arrow=arrow,
+    )
+    with pytest.raises(PythonException, match="v missing"):
+        aggregate(keyed(rows), "key", wrong, "v long", 4).collect()
+
+
+class Failing(Counting):
+    def reduce(self, buffer, rows):  # noqa: ARG002 - the names belong to the protocol
+        raise ZeroDivisionError("of the user's own")
+
+
+def test_the_users_own_error_is_told(rows):
+    with pytest.raises(PythonException, match=r"reduce failed: ZeroDivisionError: of the user's own(.|\n)*in reduce"):
+        aggregate(keyed(rows), "key", Failing(), "n long", 4).collect()
+
+
+class Last(Counting):
+    """Keeps the last of two: not commutative."""
+
+    def reduce(self, buffer, rows):  # noqa: ARG002 - the name belongs to the protocol
+        return (int(rows["v"].iloc[-1]),)
+
+    def merge(self, one, other):
+        return other if other != (0,) else one
+
+
+class Halving(Counting):
+    """The mean of two means: not associative."""
+
+    bufferSchema = "mean double"  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return (math.nan,)
+
+    def reduce(self, buffer, rows):
+        mean = float(rows["v"].mean())
+        return (mean if math.isnan(buffer[0]) else (buffer[0] + mean) / 2,)
+
+    def merge(self, one, other):
+        if math.isnan(one[0]):
+            return other
+        return one if math.isnan(other[0]) else ((one[0] + other[0]) / 2,)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "law"), [(Last(), r"merge\(a, b\) == merge\(b, a\)"), (Halving(), r"merge\(merge\(a, b\), c\)")]
+)
+def test_a_merge_that_breaks_its_laws_is_reported_when_asked(rows, aggregator, law):
+    with pytest.raises(CheckFailed, match=law):
+        plan_aggregate(keyed(rows), "key", aggregator, "n long", 4, check=True)
+    with pytest.raises(InvalidArgument, match="check=True is for an Aggregator"):
+        plan_aggregate(keyed(rows), "key", PartialFunction(top, top, "v long"), "v long", 4, check=True)
+    plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 4, check=True)
+    check_merge(aggregator, pd.DataFrame({"v": []}))
+
+
+def test_bad_input_is_told(rows):
+    df = keyed(rows)
+    with pytest.warns(RuntimeWarning, match=r"1 to 4 pieces.*\[9\] were asked for"):
+        planned = plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=9)
+    assert set(planned.plan.widths.values()) == {4}
+    with pytest.warns(RuntimeWarning, match=r"\[0\] were asked for"):
+        assert not plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=lambda share, n: 0).is_split  # noqa: ARG005
+    for wrong, message in (("some", "split must be 'auto'"), (True, "split must be 'auto'")):
+        with pytest.raises(InvalidArgument, match=message):
+            plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=wrong)
+    with pytest.raises(InvalidArgument, match="the splitter has 3 workers but numPartitions is 4"):
+        plan_aggregate(df, "key", Moments(), OUTPUT, 4, splitter=PartialKey(3))
+    with pytest.raises(InvalidArgument, match="must be an Aggregator or a PartialFunction, got function"):
+        plan_aggregate(df, "key", top, OUTPUT, 4)
+    with pytest.raises(InvalidArgument, match="is not a column; add it"):
+        plan_aggregate(df, F.upper("key"), Moments(), OUTPUT, 4)
+    empty = plan_aggregate(df.where("false"), "key", Moments(), OUTPUT, 4)
+    assert empty.dataframe().collect() == []
+
+
+def test_it_tells_what_it_does(rows, capsys):
+    plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 6, slots=6).explain()
+    told = capsys.readouterr().out
+    assert "pieces" in told
+    assert "split the hot keys: one key carries" in told
+    plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 6, splitter="partial-key").explain()
+    assert "row by row by partial-key" in capsys.readouterr().out
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 12), st.integers(1, 12))
+def test_a_plan_in_pieces_is_never_slower_than_whole_keys(counts, partitions, slots):
+    keys = np.repeat(np.arange(len(counts), dtype=np.int64) * 7919, counts)
+    loads = KeyLoads.of(_histogram(keys), keys, np.ones(len(keys)), len(keys), float(len(keys)))
+    planner = batch_planner("kip", slots)
+    whole, auto = (plan_split(loads, partitions, planner, slots, split) for split in (None, "auto"))
+    assert auto.loads.sum() == pytest.approx(1)
+    assert auto.time(slots) <= whole.time(slots) * (1 + 1e-9)
+    assert all(2 <= width <= partitions for width in auto.widths.values())
+
+
+def _histogram(keys):
+    found, counts = np.unique(keys, return_counts=True)
+    return Histogram(found, counts / len(keys), unlisted=0.0, total=len(keys))
+
+
+def test_a_sample_in_pieces_carries_the_same_load(rows):
+    df = keyed(rows)
+    loads = take_sample(df, resolve_key(df, "key"), resolve_weight(df, None)).key_loads()
+    hottest = int(loads.histogram.fingerprints[0])
+    parts = loads.in_pieces({hottest: 5})
+    assert parts.group_load.sum() == pytest.approx(loads.group_load.sum())
+    assert parts.histogram.shares.sum() == pytest.approx(loads.histogram.shares.sum())
+    assert parts.hottest < loads.hottest

@@ -1,0 +1,161 @@
+"""A join with hot keys in pieces gives the rows of the plain join, for every type and every kind of key."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import functions as F
+from pyspark.testing.utils import assertDataFrameEqual
+
+from equipoise import InvalidArgument, Mismatch
+from equipoise.spark import Action, join, plan_join
+from equipoise.spark.join import JOIN_TYPES
+
+KEYS = {
+    "int": "k",
+    "string": "concat('key ', k)",
+    "double": "CASE WHEN k = 1 THEN double('NaN') WHEN k = 2 THEN -0.0D WHEN k = 3 THEN 0.0D ELSE k / 2 END",
+    "timestamp": "timestamp_seconds(k * 86400)",
+    "struct": "named_struct('a', k, 'b', if(k < 3, NULL, 'x'))",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_broadcast(spark):
+    """Small data would be broadcast and nothing be tested."""
+    before = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    yield
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
+
+
+def side(spark, rows, skew, seed, name):
+    rng = np.random.default_rng(seed)
+    keys = np.minimum(rng.zipf(skew, rows), 60) if skew else rng.integers(1, 60, rows)
+    data = pd.DataFrame({"k": keys.astype("int32"), name: np.arange(rows)})
+    return spark.createDataFrame(data).repartition(3)
+
+
+@pytest.fixture(scope="module")
+def hot(spark):
+    return side(spark, 1500, 1.5, 1, "a").cache()
+
+
+@pytest.fixture(scope="module")
+def thin(spark):
+    return side(spark, 60, 0, 2, "b").cache()
+
+
+def keyed(df, kind="int", null_from=None):
+    value = F.expr(KEYS[kind])
+    if null_from is not None:
+        value = F.when(F.col("k") < null_from, value)
+    return df.withColumn("key", value).drop("k")
+
+
+@pytest.mark.parametrize("how", JOIN_TYPES)
+@pytest.mark.parametrize("split_side", ["left", "right"])
+def test_every_type_of_join_gives_the_plain_rows(hot, thin, how, split_side):
+    sides = (keyed(hot), keyed(thin)) if split_side == "left" else (keyed(thin), keyed(hot))
+    planned = plan_join(*sides, "key", how, 6, slots=6)
+    may_split = how == "inner" or (how == "right") == (split_side == "right")
+    assert (planned.advice.action is Action.SPLIT) == may_split
+    assertDataFrameEqual(planned.dataframe(), sides[0].join(sides[1], "key", how))
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_every_kind_meet(hot, thin, kind):
+    left, right = keyed(hot, kind), keyed(thin, kind)
+    planned = plan_join(left, right, ["key"], "left", 6, slots=6)
+    assert planned.advice.action is Action.SPLIT
+    assertDataFrameEqual(planned.dataframe(), left.join(right, "key", "left"))
+
+
+@pytest.mark.parametrize("how", JOIN_TYPES)
+def test_null_keys_never_match_and_are_spread(hot, thin, how):
+    left, right = keyed(hot, null_from=3), keyed(thin, null_from=20)
+    planned = plan_join(left, right, "key", how, 6, slots=6)
+    assertDataFrameEqual(planned.dataframe(), left.join(right, "key", how))
+
+
+def test_null_keys_alone_are_a_reason_to_place_rows(spark, thin):
+    left = spark.range(3000).select(F.when(F.col("id") % 2 == 0, F.col("id") % 60).cast("int").alias("key"), "id")
+    planned = plan_join(left, keyed(thin), "key", "left", 6, slots=6)
+    assert planned.plan is not None
+    sizes = [row["count"] for row in planned._placed(0).groupBy(F.spark_partition_id()).count().collect()]
+    assert max(sizes) < 1.4 * 3000 / 6
+    assertDataFrameEqual(planned.dataframe(), left.join(keyed(thin), "key", "left"))
+
+
+def test_several_keys_hot_on_different_sides(spark):
+    def rows(hot, n, name):
+        keys = F.when(F.col("id") < n * 0.7, hot).otherwise(F.col("id") % 50 + 10)
+        return spark.range(n).select(keys.alias("key"), F.col("id").alias(name), F.lit("x").alias("part"))
+
+    left, right = rows(1, 400, "a"), rows(2, 400, "b")
+    left = left.union(spark.range(3).selectExpr("2L", "id", "'x'"))
+    right = right.union(spark.range(3).selectExpr("1L", "id", "'x'"))
+    planned = plan_join(left, right, ["key", "part"], "inner", 8, slots=8)
+    assert sorted(planned.split_on.values()) == [0, 1]
+    assertDataFrameEqual(planned.dataframe(), left.join(right, ["key", "part"]))
+
+
+def test_one_exchange_a_side(spark):
+    left = spark.range(3000).select(F.when(F.col("id") % 2 == 0, 0).otherwise(F.col("id")).alias("key"))
+    planned = plan_join(left, spark.range(3000).withColumnRenamed("id", "key"), "key", "inner", 6, slots=6)
+    assert planned.advice.action is Action.SPLIT
+    df = planned.dataframe()
+    text = df._jdf.queryExecution().executedPlan().toString()
+    assert len(re.findall(r"\bExchange ", text)) == 2
+
+
+def test_without_skew_it_is_sparks_own_join(spark, capsys):
+    left = spark.range(5000).select((F.col("id") % 2500).alias("key"))
+    right = spark.range(2500).select(F.col("id").alias("key"), F.lit(1).alias("b"))
+    planned = plan_join(left, right, "key", numPartitions=4, slots=4)
+    assert (planned.plan, planned.advice.action) == (None, Action.NOTHING)
+    assert join(left, right, "key", numPartitions=4).count() == 5000
+    planned.explain()
+    assert "by Spark's own join" in capsys.readouterr().out
+
+
+def test_a_small_side_is_broadcast(spark, hot, thin, capsys):
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
+    try:
+        for how, at in (("inner", 1), ("left", 1), ("right", 0), ("anti", 1)):
+            planned = plan_join(keyed(hot), keyed(thin), "key", how, 6)
+            assert (planned.broadcast, planned.advice.action) == (at, Action.BROADCAST)
+            assertDataFrameEqual(planned.dataframe(), keyed(hot).join(keyed(thin), "key", how))
+        planned.explain()
+        assert "one side broadcast" in capsys.readouterr().out
+    finally:
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+
+
+def test_it_tells_what_it_does(hot, thin, capsys):
+    plan_join(keyed(hot), keyed(thin), "key", "inner", 6, slots=6).explain()
+    told = capsys.readouterr().out
+    assert "pieces, split on the left" in told
+    assert "split the hot keys: one key makes" in told
+
+
+def test_bad_input_is_told(hot, thin):
+    left, right = keyed(hot), keyed(thin)
+    for how in ("full", "outer", "full_outer"):
+        with pytest.raises(InvalidArgument, match=r"a full outer join cannot be split: .* use Spark's own join"):
+            plan_join(left, right, "key", how)
+    with pytest.raises(InvalidArgument, match="how must be one of inner, left, right, semi, anti, got 'cross'"):
+        plan_join(left, right, "key", "cross")
+    with pytest.raises(InvalidArgument, match="no column 'other' to join on; there are a, key"):
+        plan_join(left, right, "other")
+    with pytest.raises(Mismatch, match=r"\(int\) on the left and \(string\) on the right; cast one"):
+        plan_join(left, keyed(thin, "string"), "key")
+    empty = plan_join(left.where("false"), right, "key", "left", 4)
+    assert empty.dataframe().collect() == []
+    nothing = right.where("false")
+    assertDataFrameEqual(join(left, nothing, "key", "left", 4, slots=4), left.join(nothing, "key", "left"))
+    with pytest.warns(RuntimeWarning, match="brought into that range"):
+        asked = plan_join(left, right, "key", "inner", 4, split=99, slots=4)
+    assert set(asked.plan.widths.values()) == {4}
+    assertDataFrameEqual(asked.dataframe(), left.join(right, "key"))
