@@ -1,10 +1,11 @@
 """Where the tasks of a micro-batch run: on Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from equipoise.plan import Plan
 from equipoise.spark.stream.aggregator import STATE as BUFFER
@@ -15,6 +16,7 @@ from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import MANIFEST_SCHEMA, task
 
 Rows = TypeVar("Rows")
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 class Jobs(Protocol[Rows]):
@@ -49,7 +51,8 @@ class SparkJobs:
         aggregator = self._settings.aggregator
         make_parts = None if aggregator is None else part_maker(order, aggregator, BUFFER)
         sent = self._placed_by(rows, plan, initial=order.initial).placed(rows, late_ms, make_parts)
-        answers = sent.mapInArrow(task(order, self._settings.runner), MANIFEST_SCHEMA).collect()
+        with _as_planned(rows.sparkSession):
+            answers = sent.mapInArrow(task(order, self._settings.runner), MANIFEST_SCHEMA).collect()
         return [msgspec.msgpack.decode(answer.manifest, type=Manifest) for answer in answers]
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
@@ -63,3 +66,20 @@ class SparkJobs:
         """The output files as a DataFrame."""
         spark, schema = rows.sparkSession, self._settings.output_schema
         return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+@contextmanager
+def _as_planned(spark: SparkSession) -> Iterator[None]:
+    """Without adaptive execution: it takes a third of a small batch's time and can change nothing that the plan says.
+
+    The session is the query's own, and its setting is back when the sink is called.
+    """
+    before = spark.conf.get(_ADAPTIVE, None)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_ADAPTIVE)
+        else:
+            spark.conf.set(_ADAPTIVE, before)
