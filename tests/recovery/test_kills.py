@@ -99,33 +99,46 @@ def test_the_points_of_the_protocol_are_those_that_the_code_passes():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(10))
-def test_two_hundred_kills_at_random(make_story, seed):
+@pytest.mark.parametrize("seed", range(3))
+def test_sixty_kills_at_random(make_story, seed):
     """20 for each seed: several workers in every start, then the driver, at a point or at any moment."""
+    _live_through(make_story, seed, 3, (3, 15))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+def test_two_hundred_kills_at_random_without_spark(make_story, seed):
+    """20 for each seed: of the one process that does everything, at a point or at any moment."""
+    _live_through(make_story, 100 + seed, 0, (0.5, 4), "--local")
+
+
+def _live_through(make_story, seed, workers, moments, *options):
+    """Stories with 20 kills, and every one of them must end as if there had been none."""
     rng = random.Random(seed)  # noqa: S311 - tests want the same kills again
     kills = 0
     for number in range(100):
         story = make_story(f"story-{number}", batches=12, seed=1000 * seed + number)
         for _ in range(rng.randrange(4, 9)):
-            fired, code = _killed_somewhere(story, rng)
+            fired, code = _killed_somewhere(story, rng, workers, moments, options)
             kills += fired
             if code == 0:
                 break
-        story.finish()
+        story.finish(*options)
         if kills >= 20:
             break
     assert kills >= 20
 
 
-def _killed_somewhere(story, rng):
+def _killed_somewhere(story, rng, workers, moments, options):
     """One start with kills in it; gives how many there were, and its exit code."""
-    points = {f"{point}:{rng.randrange(1, 9)}" for point in rng.sample(TASK_POINTS, 3)}
+    points = {f"{point}:{rng.randrange(1, 9)}" for point in rng.sample(TASK_POINTS, workers)}
     by_hand = rng.random() < 0.3
     if not by_hand:
-        points.add(f"{rng.choice([*DRIVER_POINTS, 'storage.before-name'])}:{rng.randrange(1, 7)}")
-    process = story.start(failpoint=",".join(sorted(points)))
+        anywhere = [*DRIVER_POINTS, "storage.before-name", *([] if workers else TASK_POINTS)]
+        points.add(f"{rng.choice(anywhere)}:{rng.randrange(1, 7)}")
+    process = story.start(*options, failpoint=",".join(sorted(points)) or None)
     if by_hand:
-        time.sleep(rng.uniform(3, 15))
+        time.sleep(rng.uniform(*moments))
         process.kill()
     code = process.wait()
     assert code in {0, KILLED}, story.told

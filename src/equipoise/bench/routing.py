@@ -17,7 +17,7 @@ _ISOLATED = 64
 
 def run(context: Context) -> Result:
     """Shuffle even data by repartition, by a plan, by a plan with isolated keys, and observed."""
-    rows = 2_000_000 if context.quick else 8_000_000
+    rows = 2_000_000 if context.quick else 24_000_000
     with local_spark(2) as spark, tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "rows")
         columns = [F.xxhash64("id").alias("key"), F.col("id").alias("a"), (F.col("id") * 3).alias("b")]
@@ -44,7 +44,7 @@ def run(context: Context) -> Result:
                 "balance, recorded plan": lambda: run_to_the_end(balance(df, "key", plan=observed[0].plan).dataframe()),
                 "balance, observed": observing,
             },
-            context.repeats(11, 3),
+            context.repeats(5, 3),
         )
         for each in observed:
             each.wait_for_history()

@@ -54,7 +54,7 @@ def run(context: Context) -> Result:
     with local_spark(SLOTS) as spark:
         for name, keys in context.track(cases.items(), "split aggregate"):
             with as_parquet(spark, {"key": keys}, SLOTS) as df:
-                seconds[name] = interleaved(_contenders(df, ideal * SLOTS / _ROWS), context.repeats(3, 1))
+                seconds[name] = interleaved(_contenders(df, ideal * SLOTS / _ROWS), context.repeats(2, 1))
     time_of = {name: {who: median(values) for who, values in found.items()} for name, found in seconds.items()}
     metrics = {f"speedup_{name}": time_of[name]["key-grouped"] / time_of[name]["split"] for name in ("p30", "p60")}
     metrics["even_over_grouped"] = time_of["even"]["split"] / time_of["even"]["key-grouped"]
