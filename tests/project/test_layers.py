@@ -26,7 +26,7 @@ LAYERS = [
     {"sketch"},
     {"plan", "split"},
     {"adapt"},
-    {"simulate", "state"},
+    {"microbatch", "simulate", "state"},
     {"checks", "pictures"},
     {"spark"},
     {"bench"},

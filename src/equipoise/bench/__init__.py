@@ -25,6 +25,7 @@ BENCHMARKS = {
     "dkg-sim": "equipoise.bench.dkg_sim",
     "split-agg": "equipoise.bench.split_agg",
     "skew-join": "equipoise.bench.skew_join",
+    "prompt-core": "equipoise.bench.prompt_core",
     "stream-throughput": "equipoise.bench.stream_throughput",
     "stream-drift": "equipoise.bench.stream_drift",
     "stream-real": "equipoise.bench.stream_real",

@@ -1,0 +1,132 @@
+"""Algorithm 4 of Prompt: map and reduce tasks are added and taken away so that batches end within their interval."""
+
+from dataclasses import dataclass
+
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """What to run the next batch with, and why.
+
+    Parameters
+    ----------
+    maps, reduces
+        p and r, number of map and of reduce tasks.
+    action
+        ``"out"``, ``"in"`` or ``"keep"``.
+    reason
+        One sentence, with numbers.
+    """
+
+    maps: int
+    reduces: int
+    action: str
+    reason: str
+
+
+class AutoScale:
+    """Latency-aware scaling of both stages.
+
+    Guarantees
+    ----------
+    - Tasks are added only after ``patience`` consecutive batches above ``threshold``, and taken away only after as many
+      at or below ``threshold - step``.
+    - After an action, the opposite one waits for ``patience`` batches.
+    - Both numbers stay within their bounds.
+
+    Differs from the paper
+    ----------------------
+    The printed algorithm lists scale-out alone, with one counter that is never reset; here each direction has its own,
+    reset by a batch that does not qualify, and fires at the d-th batch. Rate and keys are compared with what they were
+    at the last action. Where neither has changed, the print does nothing for ever; here both numbers change.
+
+    Parameters
+    ----------
+    maps, reduces
+        p and r to begin with.
+    threshold, step
+        Part of the interval that a batch may take, and how far below it tasks are taken away.
+    patience
+        d, consecutive batches before anything is done; the paper gives none.
+    least, most
+        Bounds of both numbers.
+
+    References
+    ----------
+    Abdelhamid, Mahmood, Daghistani, Aref: Prompt, SIGMOD 2020, algorithm 4.
+
+    Examples
+    --------
+    >>> scale = AutoScale(4, 4, patience=2)
+    >>> [scale.next(0.95, rate, keys=50).maps for rate in (100, 120, 130)]
+    [4, 5, 5]
+    """
+
+    def __init__(
+        self,
+        maps: int,
+        reduces: int,
+        *,
+        threshold: float = 0.9,
+        step: float = 0.1,
+        patience: int = 3,
+        least: int = 1,
+        most: int = 1024,
+    ) -> None:
+        self.least, self.most = whole("least", least, 1), whole("most", most, 1)
+        if self.least > self.most:
+            raise InvalidArgument(f"least {least} exceeds most {most}; give bounds in order")
+        for name, value in (("maps", maps), ("reduces", reduces)):
+            if not self.least <= whole(name, value, 1) <= self.most:
+                raise InvalidArgument(f"{name} is {value}, outside of {self.least}..{self.most}")
+        self.maps, self.reduces = maps, reduces
+        self.threshold, self.step = at_least("threshold", threshold, 0), at_least("step", step, 0)
+        self.patience = whole("patience", patience, 1)
+        self._above = self._below = 0
+        self._last: tuple[float, float] | None = None
+        self._quiet = {"out": 0, "in": 0}
+
+    def next(self, load: float, rate: float, keys: float) -> Scaled:
+        """Decide after a batch.
+
+        Parameters
+        ----------
+        load
+            W, processing time over batch interval.
+        rate
+            Tuples of the batch.
+        keys
+            Keys of the batch.
+        """
+        if self._last is None:
+            self._last = (rate, keys)
+        busy, idle = load > self.threshold, load <= self.threshold - self.step
+        self._above = self._above + 1 if busy else 0
+        self._below = self._below + 1 if idle else 0
+        action = "keep"
+        if self._above >= self.patience and not self._quiet["out"]:
+            action = self._act("out", +1, rate, keys)
+        elif self._below >= self.patience and not self._quiet["in"]:
+            action = self._act("in", -1, rate, keys)
+        else:
+            self._quiet = {name: max(0, left - 1) for name, left in self._quiet.items()}
+        state = f"the batch took {load:.0%} of its interval"
+        told = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
+        return Scaled(self.maps, self.reduces, action, f"{state}; {told}: {self.maps} map, {self.reduces} reduce tasks")
+
+    def _act(self, action: str, change: int, rate: float, keys: float) -> str:
+        assert self._last is not None  # noqa: S101 - this tells the type checker
+        moved = [(now - before) * change > 0 for now, before in zip((rate, keys), self._last, strict=True)]
+        if not any(moved):
+            moved = [True, True]
+        before = (self.maps, self.reduces)
+        if moved[0]:
+            self.maps = min(max(self.maps + change, self.least), self.most)
+        if moved[1]:
+            self.reduces = min(max(self.reduces + change, self.least), self.most)
+        self._above = self._below = 0
+        self._last = (rate, keys)
+        self._quiet = {"out": 0, "in": 0} | {"in" if action == "out" else "out": self.patience}
+        return action if before != (self.maps, self.reduces) else "keep"

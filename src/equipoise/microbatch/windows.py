@@ -1,0 +1,84 @@
+"""Sliding and tumbling windows over the results of micro-batches, kept incrementally.
+
+A window covers the last ``length`` batches and gives a result every ``slide`` batches. Each batch adds its buffers to
+the window's; what falls out is taken off by the inverse of the merge where there is one, and where there is none the
+keys that it touched are merged anew from the batches that are left.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
+
+from equipoise.arguments import whole
+from equipoise.errors import InvalidArgument
+
+K = TypeVar("K", bound=Hashable)
+B = TypeVar("B")
+
+
+class Window(Generic[K, B]):
+    """Buffers of keys over the last batches.
+
+    Guarantees
+    ----------
+    - The buffer of a key is that of its batches in the window merged in their order, up to what the inverse loses to
+      rounding; a key that none of them has is not in the window.
+    - With an inverse a batch costs as much as its own keys and those that fall out with it.
+
+    Parameters
+    ----------
+    length, slide
+        Batches that a window covers, and from one result to the next; equal for tumbling windows.
+    merge
+        One buffer of two.
+    inverse
+        The first buffer without the second; ``None`` where there is none.
+
+    Examples
+    --------
+    >>> window = Window(2, 1, lambda a, b: a + b, lambda a, b: a - b)
+    >>> [window.add(batch) for batch in ({"x": 1}, {"x": 2, "y": 5}, {"x": 4})]
+    [{'x': 1}, {'x': 3, 'y': 5}, {'x': 6, 'y': 5}]
+    """
+
+    def __init__(
+        self, length: int, slide: int, merge: Callable[[B, B], B], inverse: Callable[[B, B], B] | None = None
+    ) -> None:
+        self.length, self.slide = whole("length", length, 1), whole("slide", slide, 1)
+        if self.slide > self.length:
+            raise InvalidArgument(f"a slide of {slide} batches skips some: a window has {length}; slide by fewer")
+        self._merge, self._inverse = merge, inverse
+        self._batches: deque[Mapping[K, B]] = deque()
+        self._totals: dict[K, B] = {}
+        self._counts: dict[K, int] = {}
+        self._since = 0
+
+    def add(self, batch: Mapping[K, B]) -> dict[K, B] | None:
+        """Take in the buffers of a batch; gives those of the window when a result is due, else ``None``."""
+        self._batches.append(dict(batch))
+        for key, buffer in batch.items():
+            self._totals[key] = self._merge(self._totals[key], buffer) if key in self._totals else buffer
+            self._counts[key] = self._counts.get(key, 0) + 1
+        if len(self._batches) > self.length:
+            self._drop(self._batches.popleft())
+        self._since += 1
+        if self._since < self.slide:
+            return None
+        self._since = 0
+        return dict(self._totals)
+
+    def _drop(self, batch: Mapping[K, B]) -> None:
+        for key, buffer in batch.items():
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key], self._totals[key]
+            elif self._inverse is not None:
+                self._totals[key] = self._inverse(self._totals[key], buffer)
+            else:
+                self._totals[key] = self._anew(key)
+
+    def _anew(self, key: K) -> B:
+        first, *others = [batch[key] for batch in self._batches if key in batch]
+        for other in others:
+            first = self._merge(first, other)
+        return first

@@ -1,0 +1,54 @@
+"""Tasks follow the load, after some patience, and not back and forth."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equipoise import InvalidArgument
+from equipoise.microbatch import AutoScale
+
+BATCH = st.tuples(st.floats(0, 2), st.integers(1, 100), st.integers(1, 100))
+
+
+def test_golden():
+    loads = [0.85, 0.95, 0.96, 0.97, 0.88, *[0.7] * 5, *[0.95] * 3]
+    rates = [100, 110, 120, 130, 130, *[90] * 5, *[120] * 3]
+    keys = [*[50] * 7, *[40] * 4, 60, 60]
+    scale = AutoScale(4, 4, patience=3)
+    found = [scale.next(*each) for each in zip(loads, rates, keys, strict=True)]
+    acted = {n: (each.action, each.maps, each.reduces) for n, each in enumerate(found) if each.action != "keep"}
+    assert acted == {3: ("out", 5, 4), 7: ("in", 4, 3), 12: ("out", 5, 4)}
+    assert "took 97% of its interval; tasks were added: 5 map, 4 reduce tasks" in found[3].reason
+
+
+def test_where_neither_rate_nor_keys_changed_both_stages_change():
+    scale = AutoScale(2, 3, patience=2)
+    found = [(each.maps, each.reduces) for each in (scale.next(0.99, 10, 10) for _ in range(4))]
+    assert found == [(2, 3), (3, 4), (3, 4), (4, 5)]
+
+
+@given(st.lists(BATCH, max_size=60), st.integers(1, 4))
+def test_bounds_and_patience_hold(batches, patience):
+    scale = AutoScale(3, 3, patience=patience, least=2, most=5)
+    last = {"out": -100, "in": -100}
+    for number, batch in enumerate(batches):
+        before = (scale.maps, scale.reduces)
+        made = scale.next(*batch)
+        assert 2 <= min(made.maps, made.reduces) <= max(made.maps, made.reduces) <= 5
+        change = {made.maps - before[0], made.reduces - before[1]}
+        if made.action == "keep":
+            assert change == {0}
+            continue
+        sign = 1 if made.action == "out" else -1
+        assert change <= {0, sign}
+        window = [load for load, _, _ in batches[number - patience + 1 : number + 1]]
+        assert all(load > 0.9 for load in window) if sign > 0 else all(load <= 0.8 for load in window)
+        assert number - last["in" if sign > 0 else "out"] > patience
+        last[made.action] = number
+
+
+def test_wrong_arguments_are_told():
+    with pytest.raises(InvalidArgument, match=r"maps is 9, outside of 1..8"):
+        AutoScale(9, 1, most=8)
+    with pytest.raises(InvalidArgument, match="least 3 exceeds most 2"):
+        AutoScale(3, 3, least=3, most=2)
