@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise import fingerprints
-from equipoise.split import KeyGrouping, PartialKey, Splitter
+from equipoise.split import KeyGrouping, PartialKey
 
 CLASSES = 3
 Document = Sequence[str]
@@ -54,7 +54,7 @@ class NaiveBayes:
 class SplitNaiveBayes(NaiveBayes):
     """The same model with its counts at workers that a splitter chooses."""
 
-    def __init__(self, splitter: Splitter) -> None:
+    def __init__(self, splitter: KeyGrouping | PartialKey) -> None:
         super().__init__()
         self.splitter = splitter
         self.workers: list[Counter[tuple[str, int]]] = [Counter() for _ in range(splitter.workers)]
@@ -97,7 +97,8 @@ def main() -> None:
         same = all(model.predict(document) == alone.predict(document) for document, _ in tests)
         loads = model.splitter.loads
         memory = max(len(counts) for counts in model.workers)
-        print(f"{name:13} fullest worker {loads.max() / loads.mean():.2f} of the mean, {memory} counters; same result: {same}")
+        balance = f"fullest worker {loads.max() / loads.mean():.2f} of the mean"
+        print(f"{name:13} {balance}, {memory} counters; same result: {same}")
 
 
 if __name__ == "__main__":

@@ -71,9 +71,10 @@ def main() -> None:
                 counting.add(chunk)
             counting.flush()
             loads = splitter.loads
+            same = counting.top(10) == expected
             print(
                 f"T {period:6} {splitter.name:13} fullest worker {loads.max() / loads.mean():.2f} of the mean, "
-                f"{counting.peak:6} counters, {counting.messages:6} messages; same result: {counting.top(10) == expected}"
+                f"{counting.peak:6} counters, {counting.messages:6} messages; same result: {same}"
             )
 
 

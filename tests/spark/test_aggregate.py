@@ -51,12 +51,16 @@ class Moments(Aggregator):
     def merge(self, one, other):
         return one[0] + other[0], one[1] + other[1], sorted({*one[2], *other[2]})
 
-    def finish(self, key, buffer):  # noqa: ARG002 - the name belongs to the protocol
+    def finish(self, key, buffer):
         n, total, seen = buffer
-        return None if n == 1 and total % 2 else (n, total, ",".join(map(str, seen)))
+        return None if n == 1 and total % 2 else (*key, n, total, ",".join(map(str, seen)))
 
 
-OUTPUT = "n long, total long, seen string"
+def output(df):
+    return f"key {df.schema['key'].dataType.simpleString()}, n long, total long, seen string"
+
+
+OUTPUT = "key int, n long, total long, seen string"
 
 
 def expected(df):
@@ -65,7 +69,7 @@ def expected(df):
         F.sum("v").alias("total"),
         F.array_join(F.array_sort(F.collect_set(F.col("v") % 7)), ",").alias("seen"),
     )
-    return found.where("NOT (n = 1 AND total % 2 = 1)").select("n", "total", "seen")
+    return found.where("NOT (n = 1 AND total % 2 = 1)").select("key", "n", "total", "seen")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,7 @@ def keyed(rows, name="int"):
 @pytest.mark.parametrize("name", KEYS)
 def test_pieces_give_what_whole_keys_give(rows, name):
     df = keyed(rows, name)
-    planned = plan_aggregate(df, "key", Moments(), OUTPUT, 6, slots=6)
+    planned = plan_aggregate(df, "key", Moments(), output(df), 6, slots=6)
     assert planned.is_split
     assert planned.advice.action is Action.SPLIT
     assert planned.advice.numbers["split_over_ideal"] < planned.advice.numbers["whole_over_ideal"]
@@ -112,7 +116,7 @@ def test_rows_of_a_hot_key_go_to_all_its_pieces(spark):
     counts = [row["count"] for row in placed.groupBy("__equipoise_group").count().collect()]
     assert len(counts) == 8
     assert max(counts) <= 1.1 * 1000
-    assert max(planned.plan.loads) * 8 == pytest.approx(max(counts) / 1000, abs=0.02)
+    assert max(planned.plan.loads) * 8 == pytest.approx(max(counts) / 1000, abs=0.1)
 
 
 class Counting(Aggregator):
@@ -259,8 +263,9 @@ def test_bad_input_is_told(rows):
         plan_aggregate(df, "key", Moments(), OUTPUT, 4, splitter=PartialKey(3))
     with pytest.raises(InvalidArgument, match="must be an Aggregator or a PartialFunction, got function"):
         plan_aggregate(df, "key", top, OUTPUT, 4)
-    with pytest.raises(InvalidArgument, match="is not a column; add it"):
-        plan_aggregate(df, F.upper("key"), Moments(), OUTPUT, 4)
+    for key in (F.upper("key").alias("key"), "key.part", ["key", "none"]):
+        with pytest.raises(InvalidArgument, match="is not the name of a column; add it"):
+            plan_aggregate(df, key, Moments(), OUTPUT, 4)
     empty = plan_aggregate(df.where("false"), "key", Moments(), OUTPUT, 4)
     assert empty.dataframe().collect() == []
 
@@ -299,3 +304,58 @@ def test_a_sample_in_pieces_carries_the_same_load(rows):
     assert parts.group_load.sum() == pytest.approx(loads.group_load.sum())
     assert parts.histogram.shares.sum() == pytest.approx(loads.histogram.shares.sum())
     assert parts.hottest < loads.hottest
+
+
+class Exact(Counting):
+    """Gives what pandas would change: a large number beside a missing one, and NaN beside NULL."""
+
+    def finish(self, key, buffer):
+        return *key, None if buffer[0] % 2 else 2**53 + 1, math.nan if buffer[0] % 2 else None
+
+
+@pytest.mark.parametrize("split", [None, 3])
+def test_values_are_not_changed_on_the_way(spark, split):
+    df = spark.range(0, 90, 1, 3).selectExpr(
+        "CASE WHEN id < 60 THEN double('NaN') WHEN id < 80 THEN NULL ELSE double(id) END AS key"
+    )
+    found = aggregate(df, "key", Exact(), "key double, large long, maybe double", 4, split=split).collect()
+    assert len(found) == 12
+    by_key = {"null" if row.key is None else "nan" if math.isnan(row.key) else row.key: row for row in found}
+    assert set(by_key) == {"null", "nan", *map(float, range(80, 90))}
+    assert (by_key["nan"].large, by_key["null"].maybe) == (2**53 + 1, None)
+    assert by_key[80.0].large is None
+    assert math.isnan(by_key[80.0].maybe)
+
+
+def arrow_types(table):
+    assert table.schema.field("big").type == "int64"
+    assert table.schema.field("at").type.tz is not None
+    return table.select(["big", "at"])
+
+
+def test_arrow_functions_see_the_types_of_the_data(spark):
+    df = spark.range(40).selectExpr(
+        "id % 4 AS key", "if(id % 3 = 0, NULL, 9007199254740993 + id) AS big", "timestamp_seconds(id) AS at"
+    )
+    function = PartialFunction(arrow_types, arrow_types, "big long, at timestamp", arrow=True)
+    found = aggregate(df, "key", function, "big long, at timestamp", 4, split=2)
+    assertDataFrameEqual(found, df.select("big", "at"))
+
+
+def test_buffers_of_one_key_are_checked(spark):
+    class Named(Counting):
+        """Keeps the name of its key, which merges only with itself."""
+
+        bufferSchema = "n long, name string"  # noqa: N815 - as Spark names schemas
+
+        def zero(self):
+            return 0, None
+
+        def reduce(self, buffer, rows):
+            return buffer[0] + len(rows), rows["key"].iloc[0]
+
+        def merge(self, one, other):
+            return one[0] + other[0], one[1] or other[1]
+
+    df = spark.range(200).selectExpr("concat('k', id % 5) AS key")
+    plan_aggregate(df, "key", Named(), "n long, name string", 4, check=True)

@@ -74,15 +74,19 @@ def test_keys_of_every_kind_meet(hot, thin, kind):
 
 @pytest.mark.parametrize("how", JOIN_TYPES)
 def test_null_keys_never_match_and_are_spread(hot, thin, how):
-    left, right = keyed(hot, null_from=3), keyed(thin, null_from=20)
+    left, right = keyed(hot, null_from=40), keyed(thin, null_from=20)
+    if how == "right":
+        left, right = right, left
     planned = plan_join(left, right, "key", how, 6, slots=6)
+    assert planned.advice.action is Action.SPLIT
     assertDataFrameEqual(planned.dataframe(), left.join(right, "key", how))
 
 
 def test_null_keys_alone_are_a_reason_to_place_rows(spark, thin):
     left = spark.range(3000).select(F.when(F.col("id") % 2 == 0, F.col("id") % 60).cast("int").alias("key"), "id")
     planned = plan_join(left, keyed(thin), "key", "left", 6, slots=6)
-    assert planned.plan is not None
+    assert planned.advice.numbers["hash_over_ideal"] > 2
+    assert planned.advice.numbers["planned_over_ideal"] < 1.1
     sizes = [row["count"] for row in planned._placed(0).groupBy(F.spark_partition_id()).count().collect()]
     assert max(sizes) < 1.4 * 3000 / 6
     assertDataFrameEqual(planned.dataframe(), left.join(keyed(thin), "key", "left"))
@@ -105,6 +109,8 @@ def test_one_exchange_a_side(spark):
     left = spark.range(3000).select(F.when(F.col("id") % 2 == 0, 0).otherwise(F.col("id")).alias("key"))
     planned = plan_join(left, spark.range(3000).withColumnRenamed("id", "key"), "key", "inner", 6, slots=6)
     assert planned.advice.action is Action.SPLIT
+    sizes = [row["count"] for row in planned._placed(0).groupBy(F.spark_partition_id()).count().collect()]
+    assert max(sizes) < 1.3 * 3000 / 6, "hot and other rows alternate, and still all pieces get their part"
     df = planned.dataframe()
     text = df._jdf.queryExecution().executedPlan().toString()
     assert len(re.findall(r"\bExchange ", text)) == 2

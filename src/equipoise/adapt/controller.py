@@ -1,6 +1,6 @@
 """The decision after each micro-batch: keep the plan, replan, or change the number of partitions."""
 
-from math import log, sqrt
+from math import hypot, log, sqrt
 from typing import Literal
 
 import msgspec
@@ -69,9 +69,10 @@ class Controller:
     ----------
     - Pure and deterministic: equal arguments give equal decisions.
     - Never fails for what a planner does: if it raises or breaks its promises, the plan is kept and the reason says so.
-    - A replan is applied only if the imbalance exceeds its bound by the policy's ``trigger`` and by more than chance
-      explains, the new plan saves at least ``minimum_gain``, the time saved over the horizon exceeds the time of
-      moving, the state that moves is within the budget, and ``minimum_interval`` batches have passed.
+    - A replan is applied only if the imbalance exceeds its bound by more than the policy's ``trigger`` and chance
+      explain together (the root of the sum of their squares: they are independent), the new plan saves at least
+      ``minimum_gain``, the time saved over the horizon exceeds the time of moving, the state that moves is within the
+      budget, and ``minimum_interval`` batches have passed.
     - So an even load moves nothing, however noisy its measurement.
     - A change of N that is asked for is made at once; of the limits only the budget holds, and not for what must leave
       partitions that vanish.
@@ -185,7 +186,7 @@ class Controller:
             reason = "no load was measured yet"
         elif before <= case.bound * (1 + policy.trigger):
             reason = f"imbalance {before:.3f} is within {policy.trigger:.0%} of the bound {case.bound:.3f}"
-        elif before <= case.bound + case.noise:
+        elif before <= case.bound + hypot(case.bound * policy.trigger, case.noise):  # what is tolerated, and chance
             reason = f"{case.state}, may be chance: {case.loads.effective_rows:.0f} rows explain {case.noise:.3f}"
         elif since < policy.minimum_interval:
             reason = f"{case.state}, but {since} of {policy.minimum_interval} batches have passed since the last replan"

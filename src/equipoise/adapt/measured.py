@@ -263,7 +263,17 @@ class MeasuredLoads:
         groups["load"] = np.maximum(0.0, self._group_loads() - self._by_group(keys, keys["load"] * gone))
         keys["load"][gone] = 0.0
         rest = MeasuredLoads(self.tail_groups, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
-        rest._record = replace(self._record, groups=groups, keys=keys)
+        total = self.total
+        left = float(groups["load"].sum()) / total if total else 1.0
+        past = self._record
+        rest._record = replace(
+            past,
+            rows=left * past.rows,
+            seconds=left * past.seconds,
+            squares=left * past.squares,
+            groups=groups,
+            keys=keys,
+        )
         return rest
 
     def histogram(self) -> Histogram:

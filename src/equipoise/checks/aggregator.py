@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from itertools import pairwise, permutations
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from equipoise.errors import CheckFailed
 
 _PARTS = 4
-_CLOSE = 1e-9  # by this part two floats may differ, because sums of floats depend on their order
+_CLOSE = 1e-9  # by this part, or by this much, two floats may differ: sums of floats depend on their order
 
 
 class Mergeable(Protocol):
@@ -77,17 +78,17 @@ def alike(one: Any, other: Any) -> bool:
 
     Examples
     --------
-    >>> alike((1, [0.1 + 0.2]), (1, [0.3])), alike((1, 2), (2, 1))
-    (True, False)
+    >>> alike((1, [0.1 + 0.2]), (1, [0.3])), alike((0.1 + 0.2 - 0.3,), (0.0,)), alike((1, 2), (2, 1))
+    (True, True, False)
     """
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
     if _is_row(one) and _is_row(other):
         return len(one) == len(other) and all(alike(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, float) or isinstance(other, float):
-        return one == other or (pd.isna(one) and pd.isna(other)) or math.isclose(one, other, rel_tol=_CLOSE)
+    if isinstance(one, float) and isinstance(other, int | float):
+        return (one != one and other != other) or math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)  # noqa: PLR0124 - NaN
     return bool(one == other)
 
 
 def _is_row(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)

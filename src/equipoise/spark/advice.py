@@ -6,12 +6,13 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from equipoise.errors import InvalidArgument
 from equipoise.metrics import makespan
 from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.keys import KeyLike, resolve_key
+from equipoise.spark.keys import KeyLike, as_column, resolve_key
 from equipoise.spark.report import OVERPARTITIONING, batch_planner
 from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
 
@@ -217,16 +218,32 @@ def broadcast_advice(other: DataFrame) -> Advice | None:
     most = max(0, threshold) // row_bytes
     if most == 0:
         return None
-    rows = other.limit(most + 1).count()
-    if rows > most:
+    some = other.limit(most + 1)
+    measured = some.agg(F.count(F.lit(1)).alias("rows"), F.sum(_measured_bytes(other)).alias("bytes")).first()
+    assert measured is not None  # noqa: S101 - an aggregate without groups has one row; this tells the type checker
+    rows, size = int(measured["rows"]), int(measured["bytes"] or 0)
+    if rows > most or size > threshold:
         return None
-    size = rows * row_bytes
     return Advice(
         Action.BROADCAST,
         f"the other side has {rows:,} rows, about {size:,} bytes, under spark.sql.autoBroadcastJoinThreshold "
         f"({threshold:,}); broadcast it and nothing is shuffled",
         {"other_rows": float(rows), "other_bytes": float(size), "threshold_bytes": float(threshold)},
     )
+
+
+def _measured_bytes(df: DataFrame) -> Column:
+    """Size of a row: of text and bytes as they are, of what is nested as JSON, 8 bytes for anything else."""
+    size = F.lit(8)
+    for each in df.schema.fields:
+        column, kind = as_column(df, each.name), each.dataType
+        if isinstance(kind, StringType | BinaryType):
+            size = size + F.coalesce(F.octet_length(column), F.lit(0))
+        elif isinstance(kind, ArrayType | MapType | StructType):
+            size = size + F.coalesce(F.octet_length(F.to_json(F.struct(column))), F.lit(0))
+        else:
+            size = size + F.lit(8)
+    return size.cast("bigint")
 
 
 def _bytes(text: str) -> int:
@@ -239,7 +256,7 @@ def _bytes(text: str) -> int:
 
 
 def _row_bytes(data_type: DataType) -> int:
-    """Assumed size of a value: 8 bytes, more for what has no fixed length."""
+    """Least assumed size of a value, for how many rows to look at: 8 bytes, more for what has no fixed length."""
     if isinstance(data_type, StructType):
         return 8 + sum(_row_bytes(each.dataType) for each in data_type.fields)
     if isinstance(data_type, ArrayType):

@@ -5,12 +5,16 @@ key with most of the load keeps all slots busy. What is shuffled a second time i
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
@@ -21,7 +25,7 @@ from equipoise.plan import Planner
 from equipoise.spark.advice import WORTH_IT, Action, Advice
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.keys import Key, KeyLike, as_column, resolve_key
+from equipoise.spark.keys import Key, as_column, resolve_key
 from equipoise.spark.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
 from equipoise.spark.report import batch_planner
 from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
@@ -30,15 +34,17 @@ from equipoise.spark.stream.columns import FINGERPRINT, GROUP
 from equipoise.spark.stream.outputs import require_storable
 from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
 from equipoise.spark.stream.rows import cut
-from equipoise.spark.stream.runners import KeyedFrames, traced
+from equipoise.spark.stream.runners import KeyedFrames, KeyedTables, traced
 from equipoise.spark.stream.user_code import SparkSchemas
-from equipoise.split import Splitter, make_splitter
+from equipoise.split import SPLITTERS, Splitter, make_splitter
 from equipoise.state.codec import KeyCodec
 
 _KEY, _PART = "key", "part"
 _PARTS = pa.schema({_KEY: pa.binary(), _PART: pa.binary()})
 _ROWS_AT_A_TIME = 10_000
+_BYTES_AT_A_TIME = 1 << 26
 _CHECKED_ROWS = 1000
+_ROWS_A_SECOND = 100_000  # what a second is to a splitter that goes by the clock
 _log = logging.getLogger(__name__)
 
 Batches = Iterator[pa.RecordBatch]
@@ -56,8 +62,8 @@ class Aggregation:
         What is done with them, and what comes of it.
     plan
         Where keys and pieces go; ``None`` where a splitter routes row by row.
-    splitter
-        The splitter, if one was asked for.
+    splitter, seed
+        The splitter, if one was asked for, and the seed of one that was named.
     advice
         What was decided, and why.
     """
@@ -68,7 +74,8 @@ class Aggregation:
     reduction: Reduction = field(repr=False)
     output_schema: StructType | str
     plan: SplitPlan | None
-    splitter: Splitter | None
+    splitter: str | Splitter | None
+    seed: int
     advice: Advice
 
     def dataframe(self) -> DataFrame:
@@ -92,7 +99,7 @@ class Aggregation:
         """Print what is done, and why."""
         lines = ["== Aggregation ==", f"+- key [{self.key}], {self.partitions} partitions"]
         if self.splitter is not None:
-            lines.append(f"   +- routed row by row by {self.splitter.name}, then merged")
+            lines.append(f"   +- routed row by row by {_name(self.splitter)}, then merged")
         elif self.plan is not None:
             lines += [
                 f"   :- {format(key % 2**64, '016x')} in {width} pieces"
@@ -111,7 +118,9 @@ class Aggregation:
             schema = StructType(
                 [*df.schema.fields, StructField(FINGERPRINT, LongType()), StructField(GROUP, IntegerType())]
             )
-            return df.withColumn(FINGERPRINT, fingerprint).mapInArrow(_routed(self.splitter), schema)
+            return df.withColumn(FINGERPRINT, fingerprint).mapInArrow(
+                _routed(self.splitter, self.partitions, self.seed), schema
+            )
         assert self.plan is not None  # noqa: S101 - this tells the type checker
         df = df.withColumn(FINGERPRINT, fingerprint)
         if self.plan.widths:
@@ -122,7 +131,7 @@ class Aggregation:
 
 def aggregate(
     df: DataFrame,
-    key: KeyLike,
+    key: str | Sequence[str],
     aggregator: Aggregator | PartialFunction,
     outputSchema: StructType | str,  # noqa: N803 - Spark's own name
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
@@ -139,7 +148,7 @@ def aggregate(
 
 def plan_aggregate(
     df: DataFrame,
-    key: KeyLike,
+    key: str | Sequence[str],
     aggregator: Aggregator | PartialFunction,
     outputSchema: StructType | str,  # noqa: N803 - Spark's own name
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
@@ -196,8 +205,7 @@ def plan_aggregate(
     if isinstance(aggregator, Aggregator):
         reduction: Reduction = AggregatorReduction(aggregator, schemas, output, timezone)
         if check and aggregator.can_merge:
-            rows = df.limit(_CHECKED_ROWS).toArrow().combine_chunks()
-            check_merge(aggregator, to_pandas(rows, timezone))
+            check_merge(aggregator, _rows_of_one_key(df, resolved, timezone))
     elif isinstance(aggregator, PartialFunction):
         reduction = FunctionReduction(aggregator, schemas, output, timezone)
         if check:
@@ -210,15 +218,15 @@ def plan_aggregate(
             f"{type(aggregator).__name__} has no merge, so its keys cannot be split; add merge, or split=None"
         )
     if splitter is not None:
-        chosen = _splitter(splitter, count, seed)
-        advice = Advice(Action.SPLIT, f"{chosen.name} was asked for; it routes row by row and every key is merged")
-        return Aggregation(df, resolved, count, reduction, outputSchema, None, chosen, advice)
+        made = _splitter(splitter, count, seed, lambda: 0.0)
+        advice = Advice(Action.SPLIT, f"{made.name} was asked for; it routes row by row and every key is merged")
+        return Aggregation(df, resolved, count, reduction, outputSchema, None, splitter, seed, advice)
     loads = take_sample(df, resolved, resolve_weight(df, weight), rows=sample, seed=seed).key_loads()
     chosen_planner = batch_planner(planner, concurrent)
     plan = plan_split(loads, count, chosen_planner, concurrent, None if whole_only else split)
     whole = plan if not plan.widths else plan_split(loads, count, chosen_planner, concurrent, None)
     advice = _advice(plan, whole, loads.hottest, concurrent, whole_only=whole_only)
-    return Aggregation(df, resolved, count, reduction, outputSchema, plan, None, advice)
+    return Aggregation(df, resolved, count, reduction, outputSchema, plan, None, seed, advice)
 
 
 def _advice(plan: SplitPlan, whole: SplitPlan, hottest: float, slots: int, *, whole_only: bool) -> Advice:
@@ -237,17 +245,29 @@ def _advice(plan: SplitPlan, whole: SplitPlan, hottest: float, slots: int, *, wh
     return Advice(Action.NOTHING, f"whole keys are predicted at {times['whole']:.2f} of the ideal time", numbers)
 
 
-def _named_key(df: DataFrame, key: KeyLike) -> Key:
-    resolved = resolve_key(df, key)
-    missing = [name for name in resolved.names if name not in df.columns]
+def _rows_of_one_key(df: DataFrame, key: Key, timezone: str) -> pd.DataFrame:
+    """Some rows of the most frequent key among the first ones."""
+    first = df.limit(_CHECKED_ROWS).withColumn(FINGERPRINT, key.fingerprint).toArrow().combine_chunks()
+    keys, counts = np.unique(first.column(FINGERPRINT).to_numpy(), return_counts=True)
+    if not len(keys):
+        return to_pandas(first.drop_columns([FINGERPRINT]), timezone)
+    mine = pc.equal(first.column(FINGERPRINT), int(keys[np.argmax(counts)]))
+    return to_pandas(first.filter(mine).drop_columns([FINGERPRINT]), timezone)
+
+
+def _named_key(df: DataFrame, key: str | Sequence[str]) -> Key:
+    names = [key] if isinstance(key, str | Column) else list(key)
+    missing = [name for name in names if not isinstance(name, str) or name not in df.columns]
     if missing:
-        raise InvalidArgument(f"key {missing[0]!r} is not a column; add it with withColumn first")
-    return resolved
+        raise InvalidArgument(f"key {missing[0]!r} is not the name of a column; add it with withColumn first")
+    return resolve_key(df, names)
 
 
-def _splitter(given: str | Splitter, partitions: int, seed: int) -> Splitter:
+def _splitter(given: str | Splitter, partitions: int, seed: int, clock: Callable[[], float]) -> Splitter:
+    """The splitter as given, or the one of that name, with this clock if it goes by one."""
     if isinstance(given, str):
-        return make_splitter(given, workers=partitions, seed=seed)
+        timed = given in SPLITTERS and "clock" in signature(SPLITTERS[given]).parameters
+        return make_splitter(given, workers=partitions, seed=seed, **({"clock": clock} if timed else {}))
     if given.workers != partitions:
         raise InvalidArgument(
             f"the splitter has {given.workers} workers but numPartitions is {partitions}; give it as many"
@@ -255,12 +275,22 @@ def _splitter(given: str | Splitter, partitions: int, seed: int) -> Splitter:
     return given
 
 
-def _routed(splitter: Splitter) -> Callable[[Batches], Batches]:
-    """Adds where a splitter sends each row; every task is a source with a splitter of its own."""
+def _name(splitter: str | Splitter) -> str:
+    return splitter if isinstance(splitter, str) else splitter.name
+
+
+def _routed(given: str | Splitter, partitions: int, seed: int) -> Callable[[Batches], Batches]:
+    """Adds where a splitter sends each row; every task is a source with a splitter of its own.
+
+    The clock of one that is named is the number of rows, so that a task that is repeated routes them as before.
+    """
 
     def route(batches: Batches) -> Batches:
+        seen = 0
+        splitter = _splitter(given, partitions, seed, lambda: seen / _ROWS_A_SECOND)
         for batch in batches:
             targets = splitter.route(batch.column(FINGERPRINT).to_numpy())
+            seen += batch.num_rows
             yield batch.append_column(GROUP, pa.array(targets, pa.int32()))
 
     return route
@@ -294,11 +324,13 @@ class _Work:
 
         def run(batches: Batches) -> Batches:
             pending: list[tuple[bytes, bytes]] = []
+            size = 0
             for encoded, _, part in self._reduced(batches):
                 pending.append((encoded, part))
-                if len(pending) == _ROWS_AT_A_TIME:
+                size += len(part)
+                if len(pending) == _ROWS_AT_A_TIME or size >= _BYTES_AT_A_TIME:
                     yield _part_rows(pending)
-                    pending = []
+                    pending, size = [], 0
             if pending:
                 yield _part_rows(pending)
 
@@ -326,7 +358,8 @@ class _Work:
         """Encoded key, key and part of each key or piece of sorted rows."""
         codec, shown = KeyCodec(self._key_schema), key_shower(self._key_schema, self._timezone)
         runs = (cut(batch, self._fields, codec) for batch in batches if batch.num_rows)
-        for _, _, encoded, key, frames in KeyedFrames(runs, self._timezone):
+        keyed = KeyedTables(runs) if self._reduction.arrow else KeyedFrames(runs, self._timezone)
+        for _, _, encoded, key, frames in keyed:
             yield encoded, key, _called(self._reduction.part, "reduce", shown(key), frames)
 
     def _outputs(self, found: Iterator[Any]) -> Batches:

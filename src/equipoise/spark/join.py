@@ -32,6 +32,7 @@ from equipoise.split.pieces import piece_fingerprints
 PARTITION = "__equipoise_partition"
 PIECE = "__equipoise_piece"
 _FINGERPRINT = "__equipoise_fingerprint"
+_HASH_OF_NULL = 42  # the seed of Spark's hash, which NULL leaves as it is
 _SURE = 5  # sampled rows from which the size of a key is believed
 _log = logging.getLogger(__name__)
 
@@ -220,8 +221,8 @@ def plan_join(
         split,
         lambda _, widths: sized.loads(widths),
     )
-    plain = makespan(sized.plain_loads(kind, count), concurrent) * concurrent
-    planned = plan.time(concurrent)
+    plain = makespan(sized.plain_loads(count), concurrent) * concurrent
+    planned = makespan(sized.with_nulls(plan.loads), concurrent) * concurrent
     numbers = {"hottest_share": sized.hottest, "hash_over_ideal": plain, "planned_over_ideal": planned}
     if plain < WORTH_IT * planned:
         reason = f"Spark's own join is at {plain:.2f} of the ideal time, a plan would be at {planned:.2f}"
@@ -362,12 +363,16 @@ class _Sizes:
             return KeyLoads.of(Histogram([], [], total=0.0), every, load, 0, 0.0)
         return KeyLoads.of(Histogram(every, load / total, unlisted=0.0, total=total), every, load, len(every), total)
 
-    def plain_loads(self, kind: JoinType, partitions: int) -> NDArray[np.float64]:
-        """Load of each partition under Spark's own hash, as a part of the work of whole keys; NULLs are all in one."""
-        loads = np.bincount(np.mod(self.hashes, partitions), self.work, partitions)
-        if kind.keeps_null:
-            loads[0] += self.nulls
+    def plain_loads(self, partitions: int) -> NDArray[np.float64]:
+        """Load of each partition under Spark's own hash, as a part of all work; NULLs are all in one."""
+        loads = np.bincount(np.mod(self.hashes, partitions), self.work, partitions).astype(np.float64)
+        loads[_HASH_OF_NULL % partitions] += self.nulls
         return np.asarray(loads / max(self.work.sum() + self.nulls, 1.0), dtype=np.float64)
+
+    def with_nulls(self, loads: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Loads that are parts of the work of keys, with NULLs spread evenly, as parts of all work."""
+        work = float(self.work.sum())
+        return np.asarray((loads * work + self.nulls / len(loads)) / max(work + self.nulls, 1.0), dtype=np.float64)
 
 
 def _widths(widths: Mapping[int, int], fingerprint: Column) -> Column:

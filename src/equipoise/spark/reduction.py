@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument
 from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.stream.pandas_rows import to_arrow, to_pandas
+from equipoise.spark.stream.pandas_rows import rows_to_arrow, to_arrow, to_pandas
 from equipoise.spark.stream.user_code import Schemas
 from equipoise.state.codec import RowCodec, row_codec
 
@@ -53,8 +53,11 @@ class PartialFunction:
 class Reduction(ABC):
     """The two steps, whatever the user gave."""
 
+    arrow = False
+    """Whether ``part`` takes Arrow tables; else pandas frames."""
+
     @abstractmethod
-    def part(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:
+    def part(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
         """Some rows of a key, reduced."""
 
     @abstractmethod
@@ -95,8 +98,7 @@ class AggregatorReduction(Reduction):
 
     def table(self, found: Sequence[Any]) -> pa.Table:
         """Output rows."""
-        frame = pd.DataFrame.from_records(found, columns=self._output.names)
-        return to_arrow([frame], self._output, self._timezone)
+        return rows_to_arrow(found, self._output, self._timezone)
 
 
 class FunctionReduction(Reduction):
@@ -105,17 +107,16 @@ class FunctionReduction(Reduction):
     def __init__(self, function: PartialFunction, schemas: Schemas, output: pa.Schema, timezone: str) -> None:
         self._partial = _keyed(function.partial)
         self._merge = _keyed(function.merge)
-        self._arrow = function.arrow
+        self.arrow = function.arrow
         self._schema = schemas.arrow(function.partialSchema)
         self._output = output
         self._timezone = timezone
 
-    def part(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:
+    def part(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
         """The partial rows of the rows."""
         found = list(frames)
-        rows = pd.concat(found, ignore_index=True) if len(found) > 1 else found[0]
-        given = pa.Table.from_pandas(rows, preserve_index=False) if self._arrow else rows
-        table = self._table(self._partial(key, given), self._schema)
+        rows = pa.concat_tables(found) if self.arrow else pd.concat(found, ignore_index=True)
+        table = self._table(self._partial(key, rows), self._schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as writer:
             writer.write_table(table)
@@ -124,17 +125,17 @@ class FunctionReduction(Reduction):
     def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
         """The output rows of a key, from all its partial rows."""
         table = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
-        return self._merge(key, table if self._arrow else to_pandas(table, self._timezone))
+        return self._merge(key, table if self.arrow else to_pandas(table, self._timezone))
 
     def table(self, found: Sequence[Any]) -> pa.Table:
         """Output rows."""
         return pa.concat_tables([self._table(each, self._output) for each in found])
 
     def _table(self, given: Any, schema: pa.Schema) -> pa.Table:
-        wanted = pa.Table if self._arrow else pd.DataFrame
+        wanted = pa.Table if self.arrow else pd.DataFrame
         if not isinstance(given, wanted):
             raise InvalidArgument(f"the function must give a {wanted.__name__}, got a {type(given).__name__}")
-        if not self._arrow:
+        if not self.arrow:
             return to_arrow([given], schema, self._timezone)
         missing = [name for name in schema.names if name not in given.column_names]
         if missing:

@@ -75,8 +75,12 @@ class SplitPlan:
 
 
 def next_piece(width: Column) -> Column:
-    """Which piece a row goes to: the rows of a task take turns."""
-    return F.pmod(F.monotonically_increasing_id(), width.cast("bigint")).cast("int")
+    """Which piece a row goes to, by the hash of its place among the rows of its task.
+
+    The place itself would go round with whatever pattern the rows come in.
+    """
+    dealt = F.pmod(F.xxhash64(F.monotonically_increasing_id()), width.cast("bigint")).cast("int")
+    return F.when(width > 1, dealt).otherwise(F.lit(0))
 
 
 def plan_split(

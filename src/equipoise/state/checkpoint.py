@@ -12,6 +12,7 @@ Below the folder::
     spark/                Spark's own checkpoint, which equipoise never touches
 """
 
+import re
 import uuid
 from typing import Any
 
@@ -25,6 +26,7 @@ from equipoise.storage import Storage
 SPARK = "spark"
 _QUERY, _WISHES, _PLANS = "query", "wishes", "plans"
 _FORMAT_VERSION = 1
+_PLAN_NAME = re.compile(r"\d{10}-\d{10}")
 
 KEPT_PLANS = 100
 """Latest plans that stay for a rollback, whether or not the log still needs them."""
@@ -135,7 +137,7 @@ class Checkpoint:
 
     def plan_names(self) -> dict[int, str]:
         """Name of each plan that was written, by its version; of several the one of the last query."""
-        return {int(name[:10]): name.removesuffix(".json") for name in self.storage.names(_PLANS)}
+        return {int(name[:10]): name for name in self._plans()}
 
     def plan_of_version(self, version: int) -> Plan:
         """A plan by its version."""
@@ -149,12 +151,16 @@ class Checkpoint:
 
     def forget_plans(self, needed: set[str]) -> None:
         """Delete all but the latest plans, those that are needed by their name, and the one that is to be held."""
-        names = [name.removesuffix(".json") for name in self.storage.names(_PLANS)]
-        spare = sorted(names)[:-KEPT_PLANS]
+        spare = self._plans()[:-KEPT_PLANS]
         hold = self.wishes().hold if spare else None
         for name in spare:
             if name not in needed and int(name[:10]) != hold:
                 self.storage.delete(f"{_PLANS}/{name}.json")
+
+    def _plans(self) -> list[str]:
+        """Names of the plans, sorted; files of other names are somebody else's and stay."""
+        names = (name.removesuffix(".json") for name in self.storage.names(_PLANS))
+        return sorted(name for name in names if _PLAN_NAME.fullmatch(name))
 
     def _read(self, path: str, shape: Any) -> Any:
         try:

@@ -38,7 +38,7 @@ def row(commit: Commit) -> dict[str, Any]:
 
 def write(log: CommitLog, head: int) -> None:
     """Keep the rows up to version ``head``."""
-    names = log.storage.names(FOLDER)
+    names = _files(log.storage)
     if names and int(names[-1]) >= head:
         return  # the batch is delivered again, and was written down the first time
     first = max(int(names[-1]) + 1 if names else 0, log.oldest())
@@ -48,10 +48,15 @@ def write(log: CommitLog, head: int) -> None:
         log.storage.delete(f"{FOLDER}/{name}")
 
 
+def _files(storage: Storage) -> list[str]:
+    """Names of the files, oldest first; those of other names are somebody else's and stay."""
+    return sorted(name for name in storage.names(FOLDER) if name.isdigit())
+
+
 def rows(storage: Storage) -> Iterator[dict[str, Any]]:
     """Every batch that is remembered, oldest first."""
     last = -1
-    for name in storage.names(FOLDER):
+    for name in _files(storage):
         path = f"{FOLDER}/{name}"
         try:
             kept = msgspec.convert(unseal(FOLDER, _FORMAT_VERSION, storage.read(path)), list[dict[str, Any]])

@@ -13,6 +13,7 @@ the process in clock ticks since boot.
 
 import os
 import platform
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from equipoise.storage import Storage
 FOLDER = "epochs"
 _KIND, _FORMAT_VERSION = "epoch", 1
 _RELEASED = ".released"
+_NAME = re.compile(r"\d{10}-\w+")
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int
 
 
 def _claims(storage: Storage) -> list[str]:
-    return [name for name in storage.names(FOLDER) if not name.endswith(_RELEASED)]
+    """Names of the claims; files of other names are somebody else's and stay."""
+    return [name for name in storage.names(FOLDER) if _NAME.fullmatch(name)]
 
 
 def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str], bool]) -> None:

@@ -1,6 +1,7 @@
 """A query without Spark gives what the same query gives on Spark, and its tasks may run as often as they like."""
 
 import datetime as dt
+import math
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -223,6 +225,54 @@ def test_initial_state_is_taken_once(tmp_path):
         summing(tmp_path / "other", initialState=given.drop(columns="n"))
     query = summing(tmp_path / "turned", initialState=given[["total", "n", "k"]])
     assert query.state()[("a",)] == {"buffer": (10, 100)}
+
+
+NESTED = pa.schema(
+    {
+        "d": pa.float64(),
+        "n": pa.int64(),
+        "m": pa.map_(pa.string(), pa.int64()),
+        "s": pa.struct({"x": pa.int64(), "at": pa.timestamp("us", "UTC")}),
+    }
+)
+
+
+class Nested(Aggregator):
+    bufferSchema = from_arrow_schema(NESTED)  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return None, 0, {}, (0, None)
+
+    def reduce(self, buffer, rows):  # noqa: ARG002 - the name belongs to the protocol
+        return buffer
+
+    def merge(self, one, other):
+        return one[0] or other[0], (one[1] or 0) + (other[1] or 0), one[2] | other[2], max(one[3], other[3], key=str)
+
+    def finish(self, key, buffer):
+        return *key, buffer[1], 0
+
+
+class NestedVector(VectorProcessor):
+    stateSchema = from_arrow_schema(NESTED)  # noqa: N815 - as Spark names schemas
+
+    def process(self, batch):
+        batch.update(batch.state)
+        return pa.table({"k": batch.keys["k"], "n": batch.state["n"], "total": pa.array([0] * len(batch))})
+
+
+@pytest.mark.parametrize("processor", [Nested(), NestedVector()], ids=["aggregator", "vectorised"])
+def test_initial_state_of_any_type_is_kept_as_it_is(tmp_path, processor):
+    at = dt.datetime(2024, 5, 6, 7, tzinfo=dt.UTC)
+    rows = {"k": ["a", "b"], "d": [None, math.nan], "n": [2**60 + 1, None], "m": [[("x", 1)], None]}
+    given = pa.table({**rows, "s": [{"x": 1, "at": at}, None]}, pa.schema([pa.field("k", pa.string()), *NESTED]))
+    query = summing(tmp_path, processor, initialState=given)
+    local = at.astimezone().replace(tzinfo=None)
+    [a], [b] = query.state()[("a",)].values(), query.state()[("b",)].values()
+    assert a == (None, 2**60 + 1, {"x": 1}, (1, local))
+    assert (math.isnan(b[0]), b[1:]) == (True, (None, None, None))
+    assert found(query.process(frame(("a", 1)))) == [("a", 2**60 + 1, 0)]
+    assert list(query.state()[("a",)].values()) == [a]
 
 
 def test_a_vectorised_processor_takes_its_initial_state_as_it_is(tmp_path):

@@ -201,7 +201,7 @@ class SparkSums(Sums):
 
 def test_on_spark_too(feed, ours, spark):
     def rows(number):
-        found = batch("ab"[number // 3], 0.7, rows=1200, seed=number)
+        found = batch("ab"[number // 3], 0.85, rows=1200, seed=number)
         return [(k, int(v)) for k, v in found[["k", "v"]].to_numpy()]
 
     source = feed("k string, v long", *(rows(number) for number in range(5)))

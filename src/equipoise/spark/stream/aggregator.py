@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.stream.columns import PART
+from equipoise.spark.stream.rows import plain_values
 from equipoise.state.codec import row_codec
 
 STATE = "buffer"
@@ -53,11 +55,11 @@ class AggregatorProcessor(StatefulProcessor):
         if finished is not None:
             yield pd.DataFrame([finished], columns=self._columns)
 
-    def handleInitialState(self, key: Any, initialState: pd.DataFrame, timerValues: TimerValues) -> None:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
+    def merge_initial(self, key: Any, rows: pa.Table) -> None:
         """Merge buffers that are given as rows: the columns of the key, then those of the buffer."""
-        for row in initialState.itertuples(index=False):
+        for values in zip(*(plain_values(column) for column in rows.columns[len(key) :]), strict=True):
+            given = self._codec.decode(self._codec.encode(values))  # as the buffers of the state are
             known = self._buffer.get()
-            given = tuple(row)[len(key) :]
             self._buffer.update(given if known is None else self._aggregator.merge(known, given))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ Every partition gets one marker, so that tasks without rows run too; it sorts be
 """
 
 PART = "__equipoise_part"
-"""What was made of rows of a split key; see ``equipoise.spark.stream.parts``. Not there where no key is split."""
+"""What was made of rows of a split key; see ``equipoise.spark.stream.make_parts``. Not there where no key is split."""
 
 
 def marker(partition: int) -> int:

@@ -103,7 +103,7 @@ class Engine(Generic[Rows]):
         if found != list(range(progress.plan.partitions)):
             raise LogBroken(
                 f"batch {order.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
-                "a setting of Spark changes the number of partitions of a shuffle: see the page on limits"
+                "a setting of Spark changes the number of partitions of a shuffle; unset it for this query"
             )
         return self._commit(progress, order, manifests, time.perf_counter() - start)
 
@@ -233,7 +233,7 @@ def wall_clock() -> int:
 
 def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any) -> BatchLoads:
     groups: dict[int, Work] = {}
-    keys = {fingerprint: Work(0, 0.0, 0) for fingerprint in isolated}
+    keys = {fingerprint: Work(0, 0.0) for fingerprint in isolated}
     listed: dict[int, Work] = {}
     for manifest in manifests:
         for name, load in manifest.loads.items():

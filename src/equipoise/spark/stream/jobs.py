@@ -1,7 +1,7 @@
 """Where the tasks of a micro-batch run: on Spark."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +16,11 @@ from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import MANIFEST_SCHEMA, task
 
 Rows = TypeVar("Rows")
-_ADAPTIVE = "spark.sql.adaptive.enabled"
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+}
 
 
 class Jobs(Protocol[Rows]):
@@ -48,11 +52,13 @@ class SparkJobs:
 
     def run(self, rows: DataFrame, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
         """Route, place, sort and work, in one job; one exchange for each row, and one more for those of split keys."""
-        aggregator = self._settings.aggregator
-        make_parts = None if aggregator is None else part_maker(order, aggregator, BUFFER)
-        sent = self._placed_by(rows, plan, initial=order.initial).placed(rows, late_ms, make_parts)
-        with _as_planned(rows.sparkSession):
-            answers = sent.mapInArrow(task(order, self._settings.runner), MANIFEST_SCHEMA).collect()
+        placement = self._placed_by(rows, plan, initial=order.initial)
+        work = task(order, self._settings.runner)
+        with _read_once(rows) if placement.splits else nullcontext(rows) as read:
+            make_parts = part_maker(order, self._settings.aggregator, BUFFER) if self._settings.aggregator else None
+            with nullcontext() if order.initial else _as_planned(rows.sparkSession):
+                sent = placement.placed(read, late_ms, make_parts).mapInArrow(work, MANIFEST_SCHEMA)
+                answers = sent.collect()
         return [msgspec.msgpack.decode(answer.manifest, type=Manifest) for answer in answers]
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
@@ -70,16 +76,29 @@ class SparkJobs:
 
 @contextmanager
 def _as_planned(spark: SparkSession) -> Iterator[None]:
-    """Without adaptive execution: it takes a third of a small batch's time and can change nothing that the plan says.
+    """Settings for a batch's job, in the session of the query's own; they are back when the sink is called.
 
-    The session is the query's own, and its setting is back when the sink is called.
+    Adaptive execution takes a third of a small batch's time and can change nothing that the plan says. Rows that a
+    repeated task deals to other pieces than before must be noticed, which is not the default everywhere.
     """
-    before = spark.conf.get(_ADAPTIVE, None)
-    spark.conf.set(_ADAPTIVE, "false")
+    before = {name: spark.conf.get(name, None) for name in _SETTINGS}
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(_ADAPTIVE)
-        else:
-            spark.conf.set(_ADAPTIVE, before)
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)
+
+
+@contextmanager
+def _read_once(rows: DataFrame) -> Iterator[DataFrame]:
+    """The rows, kept while they are used: where keys are split they go two ways, and must be the same rows on both."""
+    rows.persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()

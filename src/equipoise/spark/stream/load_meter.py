@@ -59,7 +59,7 @@ class LoadMeter:
         """Add time that a key group took without rows."""
         self._seconds[group] += seconds
 
-    def load(self, group: int, state: int) -> GroupLoad:
+    def load(self, group: int, state: int | None) -> GroupLoad:
         """What a key group cost."""
         return GroupLoad(int(self._rows[group]), float(self._seconds[group]), state)
 

@@ -93,7 +93,8 @@ class LocalJobs:
                 made += list(cloudpickle.loads(sent)(iter(piece.to_batches(self._batch_rows))))
         whole = placed.filter(pa.array(~np.isin(found, list(plan.widths))))
         whole = whole.append_column(PART, pa.nulls(whole.num_rows, pa.binary()))
-        parts = pa.Table.from_batches(made, whole.schema)
+        loose = pa.schema([field.with_nullable(True) for field in whole.schema])
+        whole, parts = whole.cast(loose), pa.Table.from_batches(made).cast(loose) if made else loose.empty_table()
         return _sorted(pa.concat_tables([whole, parts]), self._settings.identity.key)
 
 

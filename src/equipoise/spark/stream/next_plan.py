@@ -68,7 +68,7 @@ class NextPlan:
         """Choose the plan of the batch after ``batch``."""
         known = self._loads if self._loads is not None else self._controller.loads(plan)
         self._loads = known.add(loads)
-        self._busy.append(measures["busy"])
+        self._busy = [*self._busy[-_LOOK_BACK:], measures["busy"]]
         wishes = self._checkpoint.wishes()
         held = self._held(plan, wishes)
         if held is not None and not held.same_routing(plan):
@@ -77,7 +77,7 @@ class NextPlan:
             partitions = self._partitions(plan, wishes)
             asked_for = partitions != plan.partitions and (wishes.partitions is not None or not self._settings.elastic)
             controller = self._obeying if asked_for else self._controller  # a mode is about what nobody asked for
-            widths = self._widths(plan, partitions, pinned=held is not None)
+            widths = self._widths(plan, partitions, batch, pinned=held is not None)
             made = controller.decide(
                 plan,
                 self._loads.without(widths) if widths else self._loads,
@@ -97,13 +97,16 @@ class NextPlan:
         state_bytes = 0 if measured is None else int(measured.sum())
         return Choice(chosen, decision, self._loads.to_bytes(), state_bytes)
 
-    def _widths(self, plan: Plan, partitions: int, *, pinned: bool) -> Mapping[int, int]:
+    def _widths(self, plan: Plan, partitions: int, batch: int, *, pinned: bool) -> Mapping[int, int]:
         """Pieces of the keys to split in the next batch."""
-        if pinned or self._settings.policy.mode != "auto" or self._loads is None:
-            return plan.widths
-        if self._settings.aggregator is None:
+        policy = self._settings.policy
+        if self._settings.aggregator is None or self._loads is None:
             return {}
-        return split_widths(self._loads.histogram(), partitions, plan.widths)
+        recent = self._last_replan is not None and batch - self._last_replan < policy.minimum_interval
+        if pinned or recent or policy.mode != "auto":
+            return plan.widths
+        tasks = min(partitions, self._settings.slots or partitions)
+        return split_widths(self._loads.histogram(), tasks, plan.widths, rows=self._loads.effective_rows)
 
     def _split(
         self, before: Plan, chosen: Plan, widths: Mapping[int, int], decision: dict[str, Any]

@@ -94,11 +94,11 @@ class Order:
 
 
 class GroupLoad(msgspec.Struct, array_like=True):
-    """What one key group cost in one batch: rows, seconds, and the bytes of its state."""
+    """What one key group cost in one batch: rows, seconds, and the bytes of its state where they are known."""
 
     rows: int = 0
     seconds: float = 0.0
-    state: int = 0
+    state: int | None = None
 
 
 class Manifest(msgspec.Struct, kw_only=True):

@@ -66,7 +66,7 @@ class OwnedGroups:
         self._storage = storage
         self._meter = meter
         self._expire = expire
-        self._cache = GroupCache.of_query(order.query, order.cache, order.run)
+        self._cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.run)
         self._sections = SectionReader(storage)
         self._table: GroupTable | None = None
         owned = [number for number, owner in enumerate(order.owners) if owner == partition]
@@ -123,13 +123,19 @@ class OwnedGroups:
             if self._order.removed_tags:
                 self._delete_removed(group.view)
             self._write(group, manifest)
-        manifest.loads[name] = self._meter.load(number, group.reader.size_bytes)
+        size = None if self._changes_hands(name) else group.reader.size_bytes  # as of the version before
+        manifest.loads[name] = self._meter.load(number, size)
 
     def _must_run(self, name: str) -> bool:
         order = self._order
-        has_state = name in order.recent
-        takes_part = name in order.handover.isolated or name in order.handover.leaving or name in order.handover.folded
-        return takes_part or (has_state and (order.has_clock or bool(order.removed_tags) or name in order.snapshots))
+        if self._changes_hands(name):
+            return True
+        return name in order.recent and (order.has_clock or bool(order.removed_tags) or name in order.snapshots)
+
+    def _changes_hands(self, name: str) -> bool:
+        """Whether entries come to the group or leave it in this batch."""
+        handover = self._order.handover
+        return name in handover.isolated or name in handover.leaving or name in handover.folded
 
     def _write(self, group: OpenGroup, manifest: Manifest) -> None:
         changes = group.view.changes()

@@ -4,6 +4,7 @@ Rows of split keys go another way first, to the tasks that reduce them in pieces
 rest.
 """
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -52,6 +53,7 @@ class Placement:
         order = [] if initial else [as_column(df, name) for name in settings.order_by]
         watermark = None if initial else settings.watermark
         self._event = None if watermark is None else as_column(df, watermark.column)
+        self._event_type = "" if watermark is None else df.schema[watermark.column].dataType.simpleString()
         self._columns = [as_column(df, name) for name in df.columns]
         self._fingerprint = F.xxhash64(*keys).alias(FINGERPRINT)
         self._group = group_column(plan, F.col(FINGERPRINT))
@@ -61,6 +63,11 @@ class Placement:
         self._keys = keys
         self._order = [_place(), *keys, *order]
         self._markers = _markers(df, plan.partitions, parts=bool(self._widths))
+
+    @property
+    def splits(self) -> bool:
+        """Whether rows of split keys go another way first."""
+        return bool(self._widths)
 
     def placed(self, df: DataFrame, late_ms: int, make_parts: MakeParts | None = None) -> DataFrame:
         """Rows with our columns, in the partition and the order in which tasks read them.
@@ -75,9 +82,9 @@ class Placement:
             Makes parts of the rows of split keys; needed where the plan splits any.
         """
         if self._event is not None:
-            df = df.where(self._event.isNull() | (self._event > F.timestamp_millis(F.lit(late_ms))))
+            df = df.where(self._event.isNull() | (self._event > _moment(late_ms, self._event_type)))
         rows = df.select(*self._columns, self._fingerprint).withColumn(GROUP, self._group)
-        if self._widths and make_parts is not None:
+        if self.splits and make_parts is not None:
             rows = self._with_parts(rows, make_parts)
         rows = rows.union(self._markers)
         return rows.repartitionById(self._partitions, self._partition).sortWithinPartitions(*self._order)
@@ -95,6 +102,14 @@ class Placement:
         fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
         parts = sorted_pieces.mapInArrow(make_parts, StructType([*fields, StructField(PART, BinaryType())]))
         return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
+
+
+def _moment(milliseconds: int, kind: str) -> Column:
+    """A constant of an event-time column's type; one without a zone counts as if it were UTC, in the watermark too."""
+    if kind == "timestamp_ntz":
+        text = (dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)).isoformat(" ")  # noqa: DTZ001 - it has none
+        return F.lit(text).cast(kind)
+    return F.timestamp_millis(F.lit(milliseconds))
 
 
 def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:

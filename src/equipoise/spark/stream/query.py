@@ -58,3 +58,4 @@ class StatefulQuery(Steering):
             self.query.awaitTermination()
         with suppress(EquipoiseError):  # where the checkpoint is gone there is nothing to release
             self._epoch.release()
+        _active.pop(self._epoch.owner, None)

@@ -88,7 +88,7 @@ def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Ru
     changes = np.flatnonzero(fingerprints[1:] != fingerprints[:-1]) + 1
     starts = np.unique(np.concatenate([[0], changes, *(_starts(column) for column in columns)]))
     first = pa.array(starts)
-    values = [_values(column.take(first)) for column in columns]
+    values = [plain_values(column.take(first)) for column in columns]
     keys = list(zip(*values, strict=True))
     encoded = codec.encode_columns(values)
     if any(pa.types.is_floating(column.type) or pa.types.is_nested(column.type) for column in columns):
@@ -121,8 +121,8 @@ def _sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             yield section if has_part[first] else section.drop_columns([PART])
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """Values as the state's codec takes them: a struct is a tuple."""
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values as the state's codec takes them: a struct is a tuple, a map a dict."""
     values: list[Any] = column.to_pylist()
     return [_plain(value, column.type) for value in values] if pa.types.is_nested(column.type) else values
 
@@ -132,6 +132,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         return value
     if pa.types.is_struct(kind):
         return tuple(_plain(value[field.name], field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return {_plain(key, kind.key_type): _plain(each, kind.item_type) for key, each in value}
     return [_plain(each, kind.value_type) for each in value]
 
 

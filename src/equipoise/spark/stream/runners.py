@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from equipoise.errors import UserFunctionFailed
+from equipoise.spark.stream.aggregator import AggregatorProcessor
 from equipoise.spark.stream.columns import PART
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
@@ -95,9 +97,7 @@ class KeyedFrames:
                 self.rows += part.rows
                 self.elsewhere.rows += part.rows
                 self.elsewhere.seconds += part.seconds
-            frame = self._frame.iloc[first:last]
-            frame.index = pd.RangeIndex(last - first)
-            yield frame
+            yield self._cut(first, last)
 
     def _has_run(self) -> bool:
         while self._runs is None or self._at == len(self._runs):
@@ -106,12 +106,34 @@ class KeyedFrames:
                 return False
             self._runs, self._at = following, 0
             self._parts = parts_of(following)
-            if self._parts is None:
-                self._frame = to_pandas(following.rows, self._timezone)
-            else:
-                self._frame = pd.DataFrame({PART: [part.buffer for part in self._parts]})
+            self._take(following)
             self._starts = following.starts.tolist()
         return True
+
+    def _take(self, runs: Runs) -> None:
+        """Make ready the rows of a record batch."""
+        if self._parts is None:
+            self._frame = to_pandas(runs.rows, self._timezone)
+        else:
+            self._frame = pd.DataFrame({PART: [part.buffer for part in self._parts]})
+
+    def _cut(self, first: int, last: int) -> Any:
+        frame = self._frame.iloc[first:last]
+        frame.index = pd.RangeIndex(last - first)
+        return frame
+
+
+class KeyedTables(KeyedFrames):
+    """The same with Arrow tables in place of pandas frames."""
+
+    def __init__(self, rows: Iterator[Runs]) -> None:
+        super().__init__(rows, "UTC")
+
+    def _take(self, runs: Runs) -> None:
+        self._table = pa.Table.from_batches([runs.rows])
+
+    def _cut(self, first: int, last: int) -> Any:
+        return self._table.slice(first, last - first)
 
 
 class ProcessorRunner(Runner):
@@ -143,11 +165,14 @@ class ProcessorRunner(Runner):
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
-        keyed = KeyedFrames(rows, self._order.timezone)
+        initial, processor = self._order.initial, self._processor
+        by_arrow = initial and isinstance(processor, AggregatorProcessor)
+        keyed = KeyedTables(rows) if by_arrow else KeyedFrames(rows, self._order.timezone)
+        what = "handleInitialState" if initial else "handleInputRows"
         clock, current = time.perf_counter, -1
         measured: list[tuple[int, int, int, float]] = []
         handle, add, shown = self._handle, outputs.add_frame, self._shown
-        call = self._initial if self._order.initial else self._processor.handleInputRows
+        call = self._initial if initial else processor.handleInputRows
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
                 _report(measured, meter)  # a group that is done is written with its measures
@@ -160,7 +185,7 @@ class ProcessorRunner(Runner):
                 for frame in call(shown(key), frames, self._times):
                     add(frame)
             except Exception as error:
-                raise failed(self._order, "handleInputRows", fingerprint, error) from error
+                raise failed(self._order, what, fingerprint, error) from error
             for _ in frames:
                 pass
             measured.append((group, fingerprint, keyed.rows, clock() - start + keyed.elsewhere.seconds))
@@ -185,9 +210,12 @@ class ProcessorRunner(Runner):
         with told(self._order, "close"):
             self._processor.close()
 
-    def _initial(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], times: TimerValues) -> Iterator[Any]:
+    def _initial(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
         for frame in frames:
-            self._processor.handleInitialState(key, frame, times)
+            if isinstance(self._processor, AggregatorProcessor):
+                self._processor.merge_initial(key, frame)
+            else:
+                self._processor.handleInitialState(key, frame, times)
         return iter(())
 
 

@@ -59,6 +59,8 @@ class Settings:
         Folder for caches, the session's time zone, versions that stay readable.
     state_arrow
         Arrow schema of the state of a vectorised processor.
+    slots
+        Tasks that run at a time; ``None``: as many as there are partitions.
     aggregator
         The user's aggregator where its keys may be split; else ``None``.
     """
@@ -82,4 +84,5 @@ class Settings:
     timezone: str = "UTC"
     retain: int = 10
     state_arrow: pa.Schema | None = None
+    slots: int | None = None
     aggregator: Aggregator | None = None

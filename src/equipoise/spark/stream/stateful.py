@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType, Timesta
 from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument, LogBroken
-from equipoise.spark.cluster import partition_count
+from equipoise.spark.cluster import partition_count, task_slots
 from equipoise.spark.keys import as_column, resolve_key
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.jobs import SparkJobs
@@ -181,7 +181,7 @@ class StatefulStream:
         self._order_by = order_by
         self._target_seconds = target_seconds
         self._plain_hash = plain_hash
-        self._split = split
+        self._splits = split and not order_by and self._code.aggregator is not None
         self._cache = cache
         self._retain = retain
         self._policy = policy
@@ -191,7 +191,9 @@ class StatefulStream:
         if self._elastic is not None:
             self._partitions = min(max(self._partitions, self._elastic.minimum), self._elastic.maximum)
         most = self._elastic.maximum if self._elastic else self._partitions
-        self._tail_groups = _tail_groups(tail_groups, most)
+        self._most = most
+        self._given_tail_groups = tail_groups
+        _tail_groups(tail_groups, most, None)
 
     def start(
         self,
@@ -244,7 +246,7 @@ class StatefulStream:
                 name=new_name(),
                 key=self._key,
                 key_schema=msgspec.json.decode(msgspec.json.encode(key_schema)),
-                tail_groups=self._tail_groups,
+                tail_groups=_tail_groups(self._given_tail_groups, self._most, checkpoint.identity()),
                 time_mode=self._time_mode,
             )
         )
@@ -276,7 +278,8 @@ class StatefulStream:
             timezone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
             retain=self._retain,
             state_arrow=self._code.state_arrow,
-            aggregator=self._code.aggregator if self._split and not self._order_by else None,
+            slots=task_slots(self._spark) if self._splits else None,
+            aggregator=self._code.aggregator if self._splits else None,
         )
 
     def _variables(self, log: CommitLog) -> dict[str, VariableSpec]:
@@ -329,7 +332,15 @@ def _require_key(initial: DataFrame, stream: DataFrame, key: list[str]) -> None:
             )
 
 
-def _tail_groups(given: int | None, partitions: int) -> int:
+def _tail_groups(given: int | None, partitions: int, known: Identity | None) -> int:
+    """H: as given, else that of the query that is there, else by the number of partitions."""
+    if given is None and known is not None:
+        if known.tail_groups < partitions:
+            raise InvalidArgument(
+                f"the query has {known.tail_groups} key groups for good, so it cannot use {partitions} partitions; "
+                "use fewer, or begin a new checkpoint with a larger tailGroups"
+            )
+        return known.tail_groups
     if given is None:
         return max(TAIL_GROUPS, 1 << (_GROUPS_A_PARTITION * partitions - 1).bit_length())
     if whole("tailGroups", given, 1) < partitions:

@@ -15,7 +15,7 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.pandas_rows import state_array
-from equipoise.spark.stream.rows import Runs
+from equipoise.spark.stream.rows import Runs, plain_values
 from equipoise.spark.stream.runners import Runner, ViewOf, told, traced
 from equipoise.state.codec import RowCodec, row_codec
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
@@ -190,7 +190,7 @@ class VectorRunner(Runner):
             return
         encoded: list[bytes] | None = None
         if batch.updated is not None:
-            columns = [column.to_pylist() for column in batch.updated.columns]
+            columns = [plain_values(column) for column in batch.updated.columns]
             encoded = self._codec.encode_many(list(zip(*columns, strict=True)))
         removed = batch.removed.tolist()
         at = 0
