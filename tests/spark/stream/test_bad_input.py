@@ -161,6 +161,16 @@ def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
     watermarked = source.stream().withWatermark("t", "1 hour")
     assert [tuple(row) for row in ours(watermarked, "k", Count(), OUT, 5).rows] == [("a", 3)]
 
+    source.add([("a", "b", 1, None)])  # nor where tailGroups is not named: the query has what it was created with
+    sink, once = [], {"availableNow": True}
+    query = stateful(source.stream(), "k", Count(), OUT, 3).start(
+        lambda df, _: sink.extend(df.collect()), ours.checkpoint, trigger=once
+    )
+    query.awaitTermination()
+    assert [tuple(row) for row in sink] == [("a", 4)]
+    with pytest.raises(InvalidArgument, match="has 8 key groups for good, so it cannot use 9 partitions"):
+        stateful(source.stream(), "k", Count(), OUT, 9).start(print, ours.checkpoint, trigger=once)
+
     shutil.rmtree(f"{ours.checkpoint}/spark")
     with pytest.raises(LogBroken, match="has lost Spark's part of the checkpoint"):
         ours(source.stream(), "k", Count(), OUT)
