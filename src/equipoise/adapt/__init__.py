@@ -6,6 +6,7 @@ from equipoise.adapt.elasticity import Elastic, busy_fraction
 from equipoise.adapt.measured import MeasuredLoads
 from equipoise.adapt.policy import Policy
 from equipoise.adapt.splitting import split_widths
+from equipoise.adapt.task_speed import task_slowness
 
 __all__ = [
     "BatchLoads",
@@ -17,4 +18,5 @@ __all__ = [
     "Work",
     "busy_fraction",
     "split_widths",
+    "task_slowness",
 ]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.microbatch.accumulator import Batch
-from equipoise.microbatch.blocks import Blocks, blocks_of, prompt_blocks
+from equipoise.microbatch.blocks import Blocks, blocks_of, prompt_blocks, room_for
 from equipoise.split import Affinity, KeyGrouping, PartialKey, Shuffle, Splitter
 
 
@@ -68,13 +68,7 @@ def _few_fragments(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: A
     for key in range(len(sizes)):
         left = sizes[key]
         while left > 0:
-            best, most = -1, 0
-            for block in range(len(room)):
-                if room[block] >= left and (best < 0 or room[block] < room[best]):
-                    best = block
-                if room[block] > room[most]:
-                    most = block
-            block = best if best >= 0 else most
+            block = room_for(room, left)
             part = min(left, room[block])
             keys[made], blocks[made], parts[made] = key, block, part
             made += 1

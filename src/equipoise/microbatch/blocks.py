@@ -110,7 +110,7 @@ def _partition(sizes: Any, count: int, resume: bool, keys: Any, blocks: Any, par
         first = True
         while left > 0:
             if not first:
-                block = _room_for(filled, capacity, left)
+                block = room_for(capacity - filled, left)
             part = min(left, max(0, capacity - filled[block]))
             first = False
             if part > 0:
@@ -122,14 +122,13 @@ def _partition(sizes: Any, count: int, resume: bool, keys: Any, blocks: Any, par
 
 
 @njit(cache=True)
-def _room_for(filled: Any, capacity: int, size: int) -> int:
+def room_for(room: Any, size: int) -> int:
     """The block with the least room that holds ``size``, or the one with the most room."""
     best, most = -1, 0
-    for block in range(len(filled)):
-        room = capacity - filled[block]
-        if room >= size and (best < 0 or room < capacity - filled[best]):
+    for block in range(len(room)):
+        if room[block] >= size and (best < 0 or room[block] < room[best]):
             best = block
-        if room > capacity - filled[most]:
+        if room[block] > room[most]:
             most = block
     return best if best >= 0 else most
 

@@ -24,9 +24,8 @@ from equipoise.spark.cluster import partition_count, slot_count
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.keys import Key, as_column, resolve_key
 from equipoise.spark.report import batch_planner
-from equipoise.spark.routing import looked_up
 from equipoise.spark.sample import SAMPLE_ROWS, Sample, resolve_weight, take_sample
-from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split
+from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split, width_column
 from equipoise.split.pieces import piece_fingerprints
 
 PARTITION = "__equipoise_partition"
@@ -129,9 +128,9 @@ class Join:
         own, others = (
             {k: plan.widths[k] for k, where in self.split_on.items() if where == each} for each in (side, 1 - side)
         )
-        number = next_piece(_widths(own, fingerprint)) if own else F.lit(0)
+        number = next_piece(width_column(own, fingerprint)) if own else F.lit(0)
         if others:
-            copies = _widths(others, fingerprint)
+            copies = width_column(others, fingerprint)
             every = F.sequence(F.lit(0), copies - 1)
             df = df.withColumn(PIECE, F.explode(F.when(copies > 1, every).otherwise(F.array(number))))
         else:
@@ -373,11 +372,6 @@ class _Sizes:
         """Loads that are parts of the work of keys, with NULLs spread evenly, as parts of all work."""
         work = float(self.work.sum())
         return np.asarray((loads * work + self.nulls / len(loads)) / max(work + self.nulls, 1.0), dtype=np.float64)
-
-
-def _widths(widths: Mapping[int, int], fingerprint: Column) -> Column:
-    keys = np.array(sorted(widths), dtype=np.int64)
-    return looked_up(keys, np.array([widths[key] for key in keys.tolist()]), fingerprint, F.lit(1))
 
 
 def _all(conditions: Any) -> Column:

@@ -50,9 +50,7 @@ class SplitPlan:
 
     def width(self, fingerprint: Column) -> Column:
         """Number of pieces of the key of each row."""
-        keys = np.array(sorted(self.widths), dtype=np.int64)
-        counts = np.array([self.widths[key] for key in keys.tolist()], dtype=np.int64)
-        return looked_up(keys, counts, fingerprint, F.lit(1))
+        return width_column(self.widths, fingerprint)
 
     def piece(self, fingerprint: Column, number: Column) -> Column:
         """Fingerprint of a piece of a key: that of the key where it is whole.
@@ -72,6 +70,13 @@ class SplitPlan:
     def partition(self, piece: Column) -> Column:
         """Partition of a key or a piece."""
         return partition_column(self.plan, piece)
+
+
+def width_column(widths: Mapping[int, int], fingerprint: Column) -> Column:
+    """Number of pieces of the key of each row, from that of the keys that are split."""
+    keys = np.array(sorted(widths), dtype=np.int64)
+    counts = np.array([widths[key] for key in keys.tolist()], dtype=np.int64)
+    return looked_up(keys, counts, fingerprint, F.lit(1))
 
 
 def next_piece(width: Column) -> Column:

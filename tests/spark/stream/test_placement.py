@@ -1,7 +1,6 @@
 # ruff: noqa: ARG002, N802, N803 - the names belong to Spark's protocol
 """Where rows go, and in which order tasks see them, whatever Spark is set to."""
 
-import datetime as dt
 import sys
 
 import pandas as pd
@@ -31,21 +30,6 @@ class InOrder(StatefulProcessor):
 
     def close(self):
         pass
-
-
-class Rows(InOrder):
-    def handleInputRows(self, key, rows, timerValues):
-        yield pd.DataFrame({"k": [key[0]], "n": [sum(len(frame) for frame in rows)]})
-
-
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
-def test_event_times_without_a_zone_are_late_by_their_own_clock(feed, ours, conf, zone):
-    hours = ([10], [10.1], [10.2, 8])
-    with conf(spark__sql__session__timeZone=zone):
-        batches = ([("a", dt.datetime(2024, 1, 1) + dt.timedelta(hours=hour)) for hour in each] for each in hours)  # noqa: DTZ001 - that is the point
-        stream = feed("k string, at timestamp_ntz", *batches).stream().withWatermark("at", "10 minutes")
-        sink = ours(stream, "k", Rows(), "k string, n long")
-    assert [tuple(row) for row in sink.rows] == [("a", 1)] * 3, "the row of 8 o'clock is late, the others are not"
 
 
 @pytest.mark.parametrize("records", ["5", "10000"])

@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from equipoise.adapt import BatchLoads, Work, busy_fraction
+from equipoise.adapt import BatchLoads, Work, busy_fraction, task_slowness
 from equipoise.errors import Damaged, LogBroken
 from equipoise.failpoints import failpoint
 from equipoise.metrics import load_imbalance
@@ -140,7 +140,8 @@ class Engine(Generic[Rows]):
 
     def _commit(self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float) -> Commit:
         settings, plan = self._settings, progress.plan
-        loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys())
+        by_speed = settings.policy.load == "auto"
+        loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys(), by_speed=by_speed)
         measures = _measures(manifests, plan.partitions, seconds, settings.target_seconds)
         choice = progress.next_plan.choose(plan, loads, order.batch, measures) if order.version else Choice.keep(plan)
         measures["state_bytes"] = choice.state_bytes
@@ -231,20 +232,26 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any) -> BatchLoads:
+def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any, *, by_speed: bool) -> BatchLoads:
+    """What the batch measured; where loads are told by cost, seconds are those of a task of the usual speed."""
+    tails = [
+        [Work(load.rows, load.seconds) for name, load in manifest.loads.items() if fingerprint_of(name) is None]
+        for manifest in manifests
+    ]
+    slowness = task_slowness(tails) if by_speed else [1.0] * len(manifests)
     groups: dict[int, Work] = {}
     keys = {fingerprint: Work(0, 0.0) for fingerprint in isolated}
     listed: dict[int, Work] = {}
-    for manifest in manifests:
+    for manifest, slow in zip(manifests, slowness, strict=True):
         for name, load in manifest.loads.items():
             fingerprint = fingerprint_of(name)
-            work = Work(load.rows, load.seconds, load.state)
+            work = Work(load.rows, load.seconds / slow, load.state)
             if fingerprint is None:
                 groups[int(name[1:])] = work
             else:
                 keys[fingerprint] = work
         for key, rows, seconds in zip(manifest.hot_keys, manifest.hot_rows, manifest.hot_seconds, strict=True):
-            listed[key] = Work(rows, seconds)
+            listed[key] = Work(rows, seconds / slow)
     return BatchLoads(tail_groups, groups, keys, listed)
 
 

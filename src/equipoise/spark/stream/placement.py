@@ -4,7 +4,6 @@ Rows of split keys go another way first, to the tasks that reduce them in pieces
 rest.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -16,7 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from equipoise.plan import Plan
 from equipoise.spark.keys import as_column
 from equipoise.spark.routing import group_column, int_array, looked_up
-from equipoise.spark.split_plan import next_piece
+from equipoise.spark.split_plan import next_piece, width_column
 from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.ownership import Layout
@@ -53,7 +52,6 @@ class Placement:
         order = [] if initial else [as_column(df, name) for name in settings.order_by]
         watermark = None if initial else settings.watermark
         self._event = None if watermark is None else as_column(df, watermark.column)
-        self._event_type = "" if watermark is None else df.schema[watermark.column].dataType.simpleString()
         self._columns = [as_column(df, name) for name in df.columns]
         self._fingerprint = F.xxhash64(*keys).alias(FINGERPRINT)
         self._group = group_column(plan, F.col(FINGERPRINT))
@@ -82,7 +80,7 @@ class Placement:
             Makes parts of the rows of split keys; needed where the plan splits any.
         """
         if self._event is not None:
-            df = df.where(self._event.isNull() | (self._event > _moment(late_ms, self._event_type)))
+            df = df.where(self._event.isNull() | (self._event > F.timestamp_millis(F.lit(late_ms))))
         rows = df.select(*self._columns, self._fingerprint).withColumn(GROUP, self._group)
         if self.splits and make_parts is not None:
             rows = self._with_parts(rows, make_parts)
@@ -96,20 +94,12 @@ class Placement:
         fingerprint = F.col(FINGERPRINT)
         first = looked_up(keys, np.cumsum(counts) - counts, fingerprint, F.lit(-1))
         split = rows.withColumn(_PIECE, first).where(F.col(_PIECE) >= 0)
-        turn = next_piece(looked_up(keys, counts, fingerprint, F.lit(1)))
+        turn = next_piece(width_column(self._widths, fingerprint))
         pieces = split.withColumn(_PIECE, F.col(_PIECE) + turn).repartitionById(int(counts.sum()), _PIECE)
         sorted_pieces = pieces.sortWithinPartitions(FINGERPRINT, *self._keys).drop(_PIECE)
         fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
         parts = sorted_pieces.mapInArrow(make_parts, StructType([*fields, StructField(PART, BinaryType())]))
         return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
-
-
-def _moment(milliseconds: int, kind: str) -> Column:
-    """A constant of an event-time column's type; one without a zone counts as if it were UTC, in the watermark too."""
-    if kind == "timestamp_ntz":
-        text = (dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)).isoformat(" ")  # noqa: DTZ001 - it has none
-        return F.lit(text).cast(kind)
-    return F.timestamp_millis(F.lit(milliseconds))
 
 
 def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:

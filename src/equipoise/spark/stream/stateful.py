@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
@@ -362,7 +362,7 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
     """What ``withWatermark`` said, as Spark keeps it with the column."""
     for field in stream.schema.fields:
         if _WATERMARK in (field.metadata or {}):
-            if not isinstance(field.dataType, TimestampType | TimestampNTZType):
+            if not isinstance(field.dataType, TimestampType):
                 raise InvalidArgument(f"the event-time column {field.name!r} is no timestamp")
             return Watermark(field.name, int(field.metadata[_WATERMARK]))
     if mode == "eventTime":

