@@ -23,7 +23,9 @@ def example(name):
     return module
 
 
-@pytest.mark.parametrize("splitter", [KeyGrouping(7), PartialKey(7), PartialKey(7, choices=3)], ids=str)
+@pytest.mark.parametrize(
+    "splitter", [KeyGrouping(7), PartialKey(7), PartialKey(7, choices=3)], ids=lambda each: each.name
+)
 def test_naive_bayes_counts_and_predicts_as_one_process(splitter):
     bayes = example("naive_bayes")
     alone, split = bayes.NaiveBayes(), bayes.SplitNaiveBayes(splitter)
@@ -66,7 +68,7 @@ def test_the_split_of_a_tree_is_that_of_one_process():
             assert histogram.below(point) == pytest.approx((mine <= point).sum(), abs=0.03 * len(mine) + 1)
 
 
-@pytest.mark.parametrize("splitter", [KeyGrouping(10), PartialKey(10), Shuffle(10)], ids=str)
+@pytest.mark.parametrize("splitter", [KeyGrouping(10), PartialKey(10), Shuffle(10)], ids=lambda each: each.name)
 def test_counts_of_heavy_hitters_are_within_the_error_of_their_summaries(splitter):
     hitters = example("heavy_hitters").HeavyHitters(splitter, counters=100)
     keys = np.random.default_rng(6).zipf(1.3, 50_000) % 10_000
