@@ -218,3 +218,14 @@ def test_the_hottest_keys_are_listed_and_the_isolated_ones():
     loads = MeasuredLoads(1).add(BatchLoads(1, groups, isolated, listed))
     assert set(loads.histogram().fingerprints.tolist()) == set(range(200, many))
     assert len(unseal("measured-loads", 1, loads.to_bytes())["keys"]) == 21 * (LISTED_KEYS + 30)
+
+
+def test_a_record_without_split_keys_has_their_load_and_its_certainty_no_more():
+    batch = BatchLoads(2, {0: Work(600, 6.0), 1: Work(400, 4.0)}, listed={4: Work(500, 5.0)})
+    loads = MeasuredLoads(2, load="rows").add(batch)
+    rest = loads.without([4, 99])
+    assert rest.costs().group_load.tolist() == [100, 400]
+    assert list(rest.histogram()) == []
+    assert rest.total == 500
+    assert (rest.batch_work, rest.effective_rows) == (pytest.approx(5), pytest.approx(500))
+    assert loads.total == 1000
