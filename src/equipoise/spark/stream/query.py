@@ -34,15 +34,16 @@ class StatefulQuery(Steering):
         self.query = query
         self._spark = spark
         _active[epoch.owner] = query
-        threading.Thread(target=self._release, name="equipoise-release", daemon=True).start()
+        self._releasing = threading.Thread(target=self._release, name="equipoise-release", daemon=True)
+        self._releasing.start()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.query, name)
 
     def stop(self) -> None:
-        """Stop the query and wait until it has ended."""
+        """Stop the query and wait until it has ended and the checkpoint is free."""
         self.query.stop()
-        self._epoch.release()
+        self._releasing.join()
 
     def history(self) -> DataFrame:
         """What became of every batch; see ``equipoise.spark.history``."""
