@@ -90,7 +90,7 @@ def records(draw):
 
 
 @given(records(), st.floats(0, 1), st.sampled_from(["kip", "scan", "mixed", Boundless()]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=100)
 def test_a_replan_never_exceeds_the_budget_and_is_never_worse(record, part, planner):
     plan, loads = record
     histogram, costs = loads.histogram(), loads.costs()
@@ -104,7 +104,7 @@ def test_a_replan_never_exceeds_the_budget_and_is_never_worse(record, part, plan
 
 
 @given(records(), st.sampled_from([None, 1, 3, 20]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=100)
 def test_equal_arguments_give_equal_decisions(record, partitions):
     plan, loads = record
     again = MeasuredLoads.from_bytes(loads.to_bytes())
@@ -114,7 +114,7 @@ def test_equal_arguments_give_equal_decisions(record, partitions):
 
 
 @given(records(), st.integers(1, 24), st.sampled_from([None, 0.0, 1e5]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=100)
 def test_rescaling_gives_every_group_and_key_an_owner_in_both_directions(record, partitions, budget):
     plan, loads = record
     decision = decide(Policy(budget_bytes=budget), plan, loads, partitions=partitions)
