@@ -110,6 +110,12 @@ class UserFunctionFailed(EquipoiseError, RuntimeError):
     code = "USER_FUNCTION"
 
 
+class FeedFailed(EquipoiseError, OSError):
+    """Tuples cannot be received."""
+
+    code = "FEED_FAILED"
+
+
 class SparkUnavailable(EquipoiseError, RuntimeError):
     """PySpark or Java is missing or too old."""
 

@@ -12,6 +12,11 @@ from pathlib import Path
 
 POINTS = {
     "storage.before-name": "every file: it is written, under a temporary name",
+    "spool.before-append": "a receiver has tuples that are nowhere yet",
+    "spool.after-append": "tuples are on disk, their sender does not know it",
+    "spool.before-seal": "the blocks of a batch are written, the batch is not sealed",
+    "spool.after-seal": "the batch is sealed, its tuples are in the log of arrivals still",
+    "spool.in-forgetting": "a processed batch is deleted by half",
     "driver.in-claim": "a query that starts: its epoch is written, those before are there still",
     "driver.in-sweep": "a query that starts: it looks for what killed tasks have left",
     "task.start": "a task has got its order",

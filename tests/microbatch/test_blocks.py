@@ -12,7 +12,7 @@ from equipoise.metrics import (
     key_split_ratio,
     micropartitioning_imbalance,
 )
-from equipoise.microbatch import BLOCKS, first_fit_blocks, post_sorted, prompt_blocks, time_blocks
+from equipoise.microbatch import BLOCKS, first_fit_blocks, level_blocks, post_sorted, prompt_blocks, time_blocks
 
 
 def batch_of(**sizes):
@@ -111,6 +111,30 @@ def test_blocks_of_a_skewed_batch_are_even_and_split_few_keys():
     assert block_size_imbalance(blocks.block_sizes) <= 1
     assert key_split_ratio(blocks.cardinalities, len(batch.keys)) < 1.1
     assert block_size_imbalance(BLOCKS["hash"](batch, 16).block_sizes) > 1000
+
+
+@pytest.mark.parametrize("exponent", [1.1, 1.3, 2.0])
+@pytest.mark.parametrize("unit", [1, 10**9])
+def test_level_blocks_are_level_in_size_and_in_keys(exponent, unit):
+    keys = np.random.default_rng(2).zipf(exponent, 30_000) % 3000
+    batch = post_sorted(keys, None if unit == 1 else np.full(len(keys), unit))
+    blocks = level_blocks(batch, 16)
+    assert np.ptp(blocks.block_sizes) <= 1
+    assert np.ptp(blocks.cardinalities) <= 1
+    assert np.bincount(blocks.keys, blocks.sizes, len(batch.keys)).tolist() == batch.sizes.tolist()
+    assert key_split_ratio(blocks.cardinalities, len(batch.keys)) < 1.6
+
+
+@given(st.lists(st.integers(0, 25), min_size=1, max_size=300), st.integers(1, 12))
+@settings(deadline=None, max_examples=60)
+def test_level_blocks_are_no_worse_than_those_of_the_paper(keys, count):
+    batch = post_sorted(keys)
+    count = min(count, batch.size)
+    mine, printed = (
+        micropartitioning_imbalance(blocks.block_sizes, blocks.cardinalities, len(batch.keys))
+        for blocks in (level_blocks(batch, count), prompt_blocks(batch, count))
+    )
+    assert mine <= printed
 
 
 def test_wrong_arguments_are_told():

@@ -15,7 +15,7 @@ from equipoise.metrics import (
     key_split_ratio,
     micropartitioning_imbalance,
 )
-from equipoise.microbatch import BLOCKS, Accumulator, Batch, Blocks, post_sorted, prompt_blocks, time_blocks
+from equipoise.microbatch import BLOCKS, Accumulator, Batch, Blocks, level_blocks, post_sorted, time_blocks
 from equipoise.simulate.workloads import sample, zipf_shares
 
 _TUPLES, _KEYS, _BLOCKS, _CHUNK = 1_000_000, 100_000, 32, 10_000
@@ -42,14 +42,13 @@ def run(context: Context) -> Result:
         compared[name] = _compared(keys)
     plan = {name: median(found["plan"]) for name, found in seconds.items()}
     buffering = {name: len(streams[name]) / median(found["accumulate"]) for name, found in seconds.items()}
-    ranks = {
-        name: sorted(found, key=lambda each: found[each]["mpi"]).index("prompt") + 1 for name, found in compared.items()
-    }
+    ranks = {name: sorted(found, key=lambda each: found[each]["mpi"]) for name, found in compared.items()}
     metrics = {
         "plan_ms": 1000 * max(plan.values()),
         "accumulate_per_second": min(buffering.values()),
-        "bsi_share": max(found["prompt"]["bsi"] / found["prompt"]["block_size"] for found in compared.values()),
-        "mpi_rank": float(max(ranks.values())),
+        "bsi_share": max(found["level"]["bsi"] / found["level"]["block_size"] for found in compared.values()),
+        "mpi_rank": float(max(rank.index("level") + 1 for rank in ranks.values())),
+        "mpi_rank_as_printed": float(max(rank.index("prompt") + 1 for rank in ranks.values())),
         "post_sort_ms": 1000 * max(median(found["post sort"]) for found in seconds.values()),
     }
     return Result(metrics, {"seconds": seconds, "blocks": compared, "mpi_ranks": ranks})
@@ -64,7 +63,7 @@ def _timed(keys: NDArray[np.int64]) -> dict[str, float]:
         buffer.add(keys[at : at + _CHUNK], times[at : at + _CHUNK])
     closed = time.perf_counter()
     batch = buffer.close()
-    prompt_blocks(batch, _BLOCKS).of_tuples(batch)
+    level_blocks(batch, _BLOCKS).of_tuples(batch)
     planned = time.perf_counter()
     post_sorted(keys)
     return {"accumulate": closed - start, "plan": planned - closed, "post sort": time.perf_counter() - planned}

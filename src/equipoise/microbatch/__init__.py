@@ -11,6 +11,7 @@ from equipoise.microbatch.baselines import (
 )
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
 from equipoise.microbatch.buckets import prompt_buckets
+from equipoise.microbatch.level_blocks import level_blocks
 from equipoise.microbatch.scaling import AutoScale, Scaled
 from equipoise.microbatch.windows import Window
 
@@ -25,6 +26,7 @@ __all__ = [
     "blocks_of_tuples",
     "few_fragments_blocks",
     "first_fit_blocks",
+    "level_blocks",
     "post_sorted",
     "prompt_blocks",
     "prompt_buckets",

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from equipoise.arguments import whole
 from equipoise.microbatch.accumulator import Batch
 from equipoise.microbatch.blocks import Blocks, blocks_of, prompt_blocks, room_for
+from equipoise.microbatch.level_blocks import level_blocks
 from equipoise.split import Affinity, KeyGrouping, PartialKey, Shuffle, Splitter
 
 
@@ -98,6 +99,7 @@ def few_fragments_blocks(batch: Batch, count: int) -> Blocks:
 
 
 BLOCKS: dict[str, Callable[[Batch, int], Blocks]] = {
+    "level": level_blocks,
     "prompt": prompt_blocks,
     "shuffle": lambda batch, count: routed_blocks(batch, Shuffle(count)),
     "hash": lambda batch, count: routed_blocks(batch, KeyGrouping(count)),

@@ -6,7 +6,7 @@ keys that it touched are merged anew from the batches that are left.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from equipoise.arguments import whole
@@ -14,6 +14,38 @@ from equipoise.errors import InvalidArgument
 
 K = TypeVar("K", bound=Hashable)
 B = TypeVar("B")
+
+
+def moved_on(
+    total: B,
+    panes: Sequence[tuple[int, B]],
+    oldest: int,
+    merge: Callable[[B, B], B],
+    inverse: Callable[[B, B], B] | None,
+) -> tuple[B, list[tuple[int, B]]]:
+    """Total and panes of one key without the panes before ``oldest``; where none is left the total means nothing.
+
+    Parameters
+    ----------
+    total
+        Of all panes.
+    panes
+        Number of the batch and buffer of each, oldest first.
+    oldest
+        First batch of the window.
+    merge, inverse
+        As for ``Window``.
+    """
+    left = [pane for pane in panes if pane[0] >= oldest]
+    if left and len(left) < len(panes):
+        if inverse is not None and len(panes) - len(left) < len(left):
+            for _, buffer in panes[: len(panes) - len(left)]:
+                total = inverse(total, buffer)
+        else:
+            total = left[0][1]
+            for _, buffer in left[1:]:
+                total = merge(total, buffer)
+    return total, left
 
 
 class Window(Generic[K, B]):

@@ -31,6 +31,10 @@ class Aggregator(ABC):
         """One buffer for the rows of two; without it keys stay whole."""
         raise InvalidArgument(f"{type(self).__name__} has no merge, so its buffers cannot be put together; add one")
 
+    def inverse(self, whole: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ARG002 - for those who override it
+        """The buffer of ``whole`` without the rows of ``part``; with it a window takes off what falls out of it."""
+        raise InvalidArgument(f"{type(self).__name__} has no inverse, so rows cannot be taken off a buffer; add one")
+
     @abstractmethod
     def finish(self, key: tuple[Any, ...], buffer: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output row of a key whose buffer has changed; ``None`` for none."""
@@ -39,3 +43,8 @@ class Aggregator(ABC):
     def can_merge(self) -> bool:
         """Whether there is a ``merge``, so that a key may be split."""
         return type(self).merge is not Aggregator.merge
+
+    @property
+    def can_invert(self) -> bool:
+        """Whether there is an ``inverse``; without it windows are merged anew."""
+        return type(self).inverse is not Aggregator.inverse

@@ -144,7 +144,8 @@ class Recorder:
         weights = _numbers(metrics.get("weights", np.ones(len(fingerprints))), np.float64)
         loads = np.maximum(weights, self._threshold)
         rows = round(float((loads / weights).sum()))  # a sampled row stands for as many as it was unlikely to be taken
-        return Sample(fingerprints, loads, np.empty(0, dtype=np.int32), rows, float(loads.sum())).key_loads()
+        unknown = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
+        return Sample(fingerprints, loads, *unknown, rows, float(loads.sum())).key_loads()
 
 
 def _numbers(values: Iterable[Any], dtype: type[np.generic]) -> Any:

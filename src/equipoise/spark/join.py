@@ -24,7 +24,7 @@ from equipoise.spark.cluster import partition_count, slot_count
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.keys import Key, as_column, resolve_key
 from equipoise.spark.report import batch_planner
-from equipoise.spark.sample import SAMPLE_ROWS, Sample, resolve_weight, take_sample
+from equipoise.spark.sample import SAMPLE_ROWS, Rows, Sample, resolve_weight, take_samples
 from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split, width_column
 from equipoise.split.pieces import piece_fingerprints
 
@@ -211,7 +211,8 @@ def plan_join(
             return Join(sides, names, kind, small, broadcast=side)
     spark = left.sparkSession
     count, concurrent = partition_count(spark, numPartitions), slot_count(spark, slots)
-    sized = _Sizes.of(kind, *(_sampled(df, key, sample, seed) for df, key in zip(sides, keys, strict=True)))
+    rows = [Rows(df, key, resolve_weight(df, None)) for df, key in zip(sides, keys, strict=True)]
+    sized = _Sizes.of(kind, *map(_Side.of_sample, take_samples(rows, rows=sample, seed=seed)))
     plan = plan_split(
         sized.loads({}),
         count,
@@ -259,15 +260,6 @@ def _key(df: DataFrame, names: tuple[str, ...]) -> Key:
     return resolve_key(df, list(names))
 
 
-def _sampled(df: DataFrame, key: Key, rows: int, seed: int) -> "_Side":
-    """A side without its NULL keys, and the number of those."""
-    known = _all(column.isNotNull() for column in key.columns)
-    taken = take_sample(df.where(known), key, resolve_weight(df, None), rows=rows, seed=seed)
-    keys, inverse, hits = np.unique(taken.fingerprints, return_inverse=True, return_counts=True)
-    counts = np.bincount(inverse, taken.loads, len(keys)).astype(np.float64)
-    return _Side(taken, keys, counts, hits, df.where(~known).count())
-
-
 @dataclass(frozen=True, eq=False)
 class _Side:
     """Sampled keys of one side, with the rows each stands for."""
@@ -277,6 +269,14 @@ class _Side:
     rows: NDArray[np.float64]
     hits: NDArray[np.int64]
     nulls: int
+
+    @classmethod
+    def of_sample(cls, sample: Sample) -> "_Side":
+        """Count the keys of a sample."""
+        known, nulls = sample.without_nulls()
+        keys, inverse, hits = np.unique(known.fingerprints, return_inverse=True, return_counts=True)
+        rows = np.bincount(inverse, known.loads, len(keys)).astype(np.float64)
+        return cls(known, keys, rows, hits, nulls)
 
     def of(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Rows of some keys, and whether enough of them were sampled to believe it."""

@@ -5,10 +5,14 @@ of the sample, and then stands for the weight ``max(w, W / T)`` (Poisson samplin
 has about T rows whatever the data, its loads are unbiased, and rows heavier than W / T are all in it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
@@ -23,6 +27,7 @@ from equipoise.spark.keys import Key, analysed, as_column
 SAMPLE_ROWS = 200_000
 """Wanted size of a sample: loads of 32 partitions come out within about 1 %."""
 
+_SOURCE = "source"
 _STANDARD_ERRORS = 3  # a stated share is off by more in about 3 of 1000 cases
 
 
@@ -32,8 +37,9 @@ class Sample:
 
     Parameters
     ----------
-    fingerprints, loads, hashes
-        One entry for each sampled row. ``hashes`` is what Spark's own hash partitioning goes by.
+    fingerprints, loads, hashes, nulls
+        One entry for each sampled row. ``hashes`` is what Spark's own hash partitioning goes by, ``nulls`` tells where
+        a part of the key is NULL.
     rows
         Number of rows of the data.
     load
@@ -43,6 +49,7 @@ class Sample:
     fingerprints: NDArray[np.int64]
     loads: NDArray[np.float64]
     hashes: NDArray[np.int32]
+    nulls: NDArray[np.bool_]
     rows: int
     load: float
 
@@ -50,6 +57,21 @@ class Sample:
     def is_complete(self) -> bool:
         """Whether every row was taken, so that nothing is estimated."""
         return len(self.fingerprints) == self.rows
+
+    def without_nulls(self) -> tuple["Sample", int]:
+        """The rows whose key has no NULL in it, and about how many others there are."""
+        known = ~self.nulls
+        load = float(self.loads[self.nulls].sum())
+        rows = round(self.rows * load / self.load) if self.load else 0
+        kept = Sample(
+            self.fingerprints[known],
+            self.loads[known],
+            self.hashes[known],
+            self.nulls[known],
+            self.rows - rows,
+            self.load - load,
+        )
+        return kept, rows
 
     def histogram(self) -> Histogram:
         """All sampled keys with their shares and the error of sampling."""
@@ -113,39 +135,73 @@ def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
     return Weight(F.when((number > 0) & ~F.isnan(number), number).otherwise(F.lit(0.0)), field.name)
 
 
+class Rows(NamedTuple):
+    """What is sampled: the data, its key, and the weight of a row."""
+
+    df: DataFrame
+    key: Key
+    weight: Weight
+
+
 def take_sample(df: DataFrame, key: Key, weight: Weight, *, rows: int = SAMPLE_ROWS, seed: int = 0) -> Sample:
+    """Sample one DataFrame, as ``take_samples`` does."""
+    return take_samples([Rows(df, key, weight)], rows=rows, seed=seed)[0]
+
+
+def take_samples(data: Sequence[Rows], *, rows: int = SAMPLE_ROWS, seed: int = 0) -> list[Sample]:
     """Count the data, then sample it: two passes that read the key and weight columns only.
+
+    However many DataFrames there are, each pass is one job.
 
     Parameters
     ----------
-    df, key, weight
-        The data, its key, and the weight of a row.
+    data
+        DataFrames of one session.
     rows
-        Wanted size of the sample.
+        Wanted size of each sample.
     seed
         Seed of the sampling.
     """
     if rows < 1:
         raise InvalidArgument(f"the sample must have at least 1 row, got {rows}")
-    total, load = _totals(df, weight)
-    chosen, threshold = df, 0.0
-    if total > rows and load > 0:
+    totals = _totals(data)
+    chosen = [
+        _chosen(each, count, load, rows, seed).withColumn(_SOURCE, F.lit(number))
+        for number, (each, (count, load)) in enumerate(zip(data, totals, strict=True))
+    ]
+    table = reduce(DataFrame.unionAll, chosen).toArrow()
+    return [_sample(table.filter(pc.field(_SOURCE) == number), *total) for number, total in enumerate(totals)]
+
+
+def _sample(table: pa.Table, rows: int, load: float) -> Sample:
+    fingerprints, loads, hashes, nulls = (table[name].to_numpy() for name in ("fingerprint", "load", "hash", "null"))
+    return Sample(fingerprints, loads, hashes, nulls, rows, load)
+
+
+def _chosen(data: Rows, count: int, load: float, rows: int, seed: int) -> DataFrame:
+    """The sampled rows of one DataFrame."""
+    df, key, weight = data
+    threshold = 0.0
+    if count > rows and load > 0:
         threshold = load / rows
-        chosen = df.where(F.rand(seed) * F.lit(threshold) < weight.column)
-    table = chosen.select(
+        df = df.where(F.rand(seed) * F.lit(threshold) < weight.column)
+    return df.select(
         key.fingerprint.alias("fingerprint"),
         F.greatest(weight.column, F.lit(threshold)).alias("load"),
         F.hash(*key.columns).alias("hash"),
-    ).toArrow()
-    fingerprints, loads, hashes = (table[name].to_numpy() for name in ("fingerprint", "load", "hash"))
-    return Sample(fingerprints, loads, hashes, total, load)
+        reduce(Column.__or__, (column.isNull() for column in key.columns)).alias("null"),
+    )
 
 
-def _totals(df: DataFrame, weight: Weight) -> tuple[int, float]:
+def _totals(data: Sequence[Rows]) -> list[tuple[int, float]]:
     """Number of rows and their load; without a weight a bare count, which many sources answer from their metadata."""
-    if not weight.text:
-        total = df.count()
-        return total, float(total)
-    counted = df.agg(F.count(F.lit(1)).alias("rows"), F.sum(weight.column).alias("load")).first()
-    assert counted is not None  # noqa: S101 - an aggregate without groups has one row; this tells the type checker
-    return int(counted["rows"]), float(counted["load"] or 0.0)
+    counted = [
+        df.agg(
+            F.lit(number).alias(_SOURCE),
+            F.count(F.lit(1)).alias("rows"),
+            (F.sum(weight.column) if weight.text else F.count(F.lit(1)).cast("double")).alias("load"),
+        )
+        for number, (df, _, weight) in enumerate(data)
+    ]
+    found = sorted(reduce(DataFrame.unionAll, counted).collect())
+    return [(int(row["rows"]), float(row["load"] or 0.0)) for row in found]

@@ -136,6 +136,7 @@ class Engine(Generic[Rows]):
             cache=settings.cache,
             state_schema=settings.state_arrow,
             initial=not version,
+            visits_all=bool(version and settings.visit_every and version % settings.visit_every == 0),
         )
 
     def _commit(self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float) -> Commit:

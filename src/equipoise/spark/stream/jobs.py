@@ -11,7 +11,7 @@ from equipoise.plan import Plan
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Manifest, Order
-from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.placement import MakeParts, Placement
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import MANIFEST_SCHEMA, task
 
@@ -55,11 +55,15 @@ class SparkJobs:
         placement = self._placed_by(rows, plan, initial=order.initial)
         work = task(order, self._settings.runner)
         with _read_once(rows) if placement.splits else nullcontext(rows) as read:
-            make_parts = part_maker(order, self._settings.aggregator, BUFFER) if self._settings.aggregator else None
+            make_parts = self._make_parts(order)
             with nullcontext() if order.initial else _as_planned(rows.sparkSession):
                 sent = placement.placed(read, late_ms, make_parts).mapInArrow(work, MANIFEST_SCHEMA)
                 answers = sent.collect()
         return [msgspec.msgpack.decode(answer.manifest, type=Manifest) for answer in answers]
+
+    def _make_parts(self, order: Order) -> MakeParts | None:
+        aggregator = self._settings.aggregator
+        return None if aggregator is None else part_maker(order, aggregator, order.variables[BUFFER].schema)
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
         """The placement of a plan; kept as long as the plan, the columns and the session stay the same."""

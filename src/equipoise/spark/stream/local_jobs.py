@@ -83,7 +83,7 @@ class LocalJobs:
 
     def _with_parts(self, placed: pa.Table, plan: Plan, order: Order, aggregator: Aggregator) -> pa.Table:
         """Rows of whole keys, and parts in place of the rows of split ones."""
-        sent = cloudpickle.dumps(part_maker(order, aggregator, BUFFER))  # type: ignore[no-untyped-call]  # as above
+        sent = cloudpickle.dumps(part_maker(order, aggregator, order.variables[BUFFER].schema))  # type: ignore[no-untyped-call]  # as above
         found = placed.column(FINGERPRINT).to_numpy()
         made: list[pa.RecordBatch] = []
         for key, width in plan.widths.items():

@@ -6,7 +6,8 @@ these parts, in rows that have the key and a part and nothing else.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -24,8 +25,10 @@ from equipoise.state.codec import KeyCodec, row_codec
 Batches = Iterator[pa.RecordBatch]
 
 
-def part_maker(order: Order, aggregator: Aggregator, buffer: str) -> Callable[[Batches], Batches]:
-    """The function for ``mapInArrow``: from sorted rows of split keys to rows with parts.
+def part_maker(
+    order: Order, aggregator: Aggregator, schema: Mapping[str, Any], kept: Sequence[str] = ()
+) -> Callable[[Batches], Batches]:
+    """The function for ``mapInArrow``: from sorted rows to rows with parts, one for each key.
 
     Parameters
     ----------
@@ -33,17 +36,19 @@ def part_maker(order: Order, aggregator: Aggregator, buffer: str) -> Callable[[B
         What the driver said.
     aggregator
         The user's.
-    buffer
-        Name of the state variable that holds its buffer.
+    schema
+        ``StructType.jsonValue()`` of its buffer.
+    kept
+        Columns of ours that stay beside the key, and that the user's code does not see.
     """
 
     def run(batches: Batches) -> Batches:
-        keys, buffers = KeyCodec(order.key_schema), row_codec(order.variables[buffer].schema)
+        keys, buffers = KeyCodec(order.key_schema), row_codec(dict(schema))
         for batch in batches:
             if batch.num_rows:
                 runs, parts = cut(batch, order.key_fields, keys), []
                 latest = latest_event_ms(runs, order.event_time)
-                frame = to_pandas(runs.rows, order.timezone)
+                frame = to_pandas(runs.rows.drop_columns(list(kept)), order.timezone)
                 for at in range(len(runs)):
                     start = time.perf_counter()
                     rows = frame.iloc[int(runs.starts[at]) : int(runs.starts[at + 1])]
@@ -53,15 +58,17 @@ def part_maker(order: Order, aggregator: Aggregator, buffer: str) -> Callable[[B
                     except Exception as error:
                         raise failed(order, "reduce", int(runs.fingerprints[at]), error) from error
                     parts.append(Part(encoded, len(rows), time.perf_counter() - start, latest))
-                yield _part_rows(batch, runs, order.key_fields, parts)
+                yield _part_rows(batch, runs, order.key_fields, parts, kept)
 
     return run
 
 
-def _part_rows(batch: pa.RecordBatch, runs: Runs, key_fields: Sequence[int], parts: Sequence[Part]) -> pa.RecordBatch:
+def _part_rows(
+    batch: pa.RecordBatch, runs: Runs, key_fields: Sequence[int], parts: Sequence[Part], ours: Sequence[str]
+) -> pa.RecordBatch:
     """One row for each run: its key and its part."""
     first = pa.array(runs.starts[:-1])
-    kept = {batch.schema.names[field] for field in key_fields} | {FINGERPRINT, GROUP}
+    kept = {batch.schema.names[field] for field in key_fields} | {FINGERPRINT, GROUP, *ours}
     columns = [
         batch.column(field.name).take(first) if field.name in kept else pa.nulls(len(runs), field.type)
         for field in batch.schema

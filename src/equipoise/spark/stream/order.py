@@ -56,6 +56,8 @@ class Order:
         Arrow schema of the state of a vectorised processor.
     initial
         Whether the rows are initial state.
+    visits_all
+        Whether all keys are visited, not only those with rows.
     """
 
     location: str
@@ -81,6 +83,7 @@ class Order:
     cache: str | None
     state_schema: pa.Schema | None = None
     initial: bool = False
+    visits_all: bool = False
 
     @property
     def batch(self) -> int:
@@ -89,8 +92,8 @@ class Order:
 
     @property
     def has_clock(self) -> bool:
-        """Whether state changes without rows: by timers, or because it expires."""
-        return self.time_mode != "none" or any(spec.ttl_ms for spec in self.variables.values())
+        """Whether state changes without rows: by timers, because it expires, or because every key is visited."""
+        return self.visits_all or self.time_mode != "none" or any(spec.ttl_ms for spec in self.variables.values())
 
 
 class GroupLoad(msgspec.Struct, array_like=True):

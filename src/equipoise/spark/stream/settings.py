@@ -63,6 +63,8 @@ class Settings:
         Tasks that run at a time; ``None``: as many as there are partitions.
     aggregator
         The user's aggregator where its keys may be split; else ``None``.
+    visit_every
+        Versions after which all keys are visited, not only those with rows; ``None`` for never.
     """
 
     identity: Identity
@@ -86,3 +88,4 @@ class Settings:
     state_arrow: pa.Schema | None = None
     slots: int | None = None
     aggregator: Aggregator | None = None
+    visit_every: int | None = None

@@ -1,8 +1,7 @@
 """Start a stateful query: keyed state that moves with the load."""
 
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
+from equipoise.durations import seconds_of
 from equipoise.errors import InvalidArgument, LogBroken
 from equipoise.spark.cluster import partition_count, task_slots
 from equipoise.spark.keys import as_column, resolve_key
@@ -35,7 +35,6 @@ TAIL_GROUPS = 64
 """Least default number of tail groups; 16 for each partition that there may be."""
 
 _GROUPS_A_PARTITION = 16
-_INTERVAL = r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour)s?\s*"
 _AVAILABLE_NOW = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 _WATERMARK = "spark.watermarkDelayMs"  # where Spark keeps the delay of withWatermark, in a column's metadata
 
@@ -224,15 +223,27 @@ class StatefulStream:
         checkpoint = Checkpoint(storage)
         settings = self._settings(checkpoint, sink, triggered)
         try:
-            engine = Engine(settings, SparkJobs(settings), wall_clock)
+            engine = Engine(settings, self._jobs(settings), wall_clock)
             engine.initialise(self._initial)
-            writer = self._ticking().writeStream.foreachBatch(engine).option("checkpointLocation", storage.at(SPARK))
+            writer = (
+                self._ticking()
+                .writeStream.foreachBatch(self._handler(engine))
+                .option("checkpointLocation", storage.at(SPARK))
+            )
             writer = writer.trigger(**triggered) if triggered else writer
             query = self._started(writer.queryName(queryName) if queryName else writer)
         except BaseException:
             settings.epoch.release()
             raise
         return StatefulQuery(query, settings.epoch, self._spark)
+
+    def _jobs(self, settings: Settings) -> SparkJobs:
+        """How the tasks of a batch are run."""
+        return SparkJobs(settings)
+
+    def _handler(self, engine: Engine[DataFrame]) -> Callable[[DataFrame, int], None]:
+        """What Spark calls for each batch."""
+        return engine
 
     def _named(self, initial: DataFrame) -> DataFrame:
         columns = self._code.initial_columns(self._key, initial.columns)
@@ -372,11 +383,13 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
 
 def _interval(trigger: Mapping[str, Any]) -> float:
     """Seconds of a trigger's interval; 10 where it has none."""
-    found = re.fullmatch(_INTERVAL, str(trigger.get("processingTime")))
-    if found is None:
+    given = trigger.get("processingTime")
+    if given is None:
         return 10.0
-    unit = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}[found[2]]
-    return max(float(found[1]) * unit, 0.001)
+    try:
+        return seconds_of("trigger", given)
+    except InvalidArgument:
+        return 10.0  # Spark knows other ways to write an interval, and "0 seconds"
 
 
 def _require_both_halves(storage: Storage, head: int) -> None:

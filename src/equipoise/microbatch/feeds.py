@@ -1,0 +1,230 @@
+"""Where tuples come from: what a feed is, and the feeds that a rate curve drives."""
+
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from equipoise.errors import FeedFailed, InvalidArgument
+from equipoise.microbatch.rates import Rate
+from equipoise.simulate.workloads import sample, zipf_shares
+
+CHUNK_ROWS = 50_000
+"""Tuples that a feed gives at once, at most."""
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some tuples of a feed.
+
+    Parameters
+    ----------
+    table
+        The tuples, in the feed's schema.
+    position
+        Where the feed is after them, as plain values; a feed that cannot go back gives ``None``.
+    acknowledge
+        Called when the tuples are on disk.
+    letters
+        What could not be read, each with the reason.
+    """
+
+    table: pa.Table
+    position: Any = None
+    acknowledge: Callable[[], None] = _nothing
+    letters: Sequence[tuple[str, str]] = field(default=())
+
+
+class Feed(ABC):
+    """A source of tuples."""
+
+    @abstractmethod
+    def open(self, position: Any) -> None:
+        """Begin, after the position that was kept last; ``None`` at first."""
+
+    @abstractmethod
+    def read(self, seconds: float) -> Chunk | None:
+        """Tuples that have come, waiting for some no longer than so many seconds."""
+
+    def close(self) -> None:  # noqa: B027 - a feed need not clean up
+        """End."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will come any more."""
+        return False
+
+
+class RatedFeed(Feed):
+    """A feed whose tuples have numbers, sent at a rate; after a crash it goes on with the tuple after the last kept.
+
+    Parameters
+    ----------
+    rate
+        How many are sent by when.
+    count
+        Number of tuples; ``None`` for no end.
+    clock
+        Seconds.
+    """
+
+    def __init__(self, rate: Rate, count: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._count, self._clock = rate, count, clock
+        self._next = 0
+        self._origin = 0.0
+
+    @abstractmethod
+    def rows(self, first: int, last: int) -> pa.Table:
+        """Tuples number ``first`` to ``last - 1``."""
+
+    def open(self, position: Any) -> None:
+        """Go on after a tuple, at the time of the curve at which it was sent."""
+        self._next = 0 if position is None else int(position)
+        self._origin = self._clock() - self._rate.when(self._next)
+
+    def read(self, seconds: float) -> Chunk | None:
+        """The tuples that are due."""
+        due = self._due()
+        if due <= self._next:
+            time.sleep(seconds)
+            due = self._due()
+        last = min(due, self._next + CHUNK_ROWS)
+        if last <= self._next:
+            return None
+        first, self._next = self._next, last
+        return Chunk(self.rows(first, last), last)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all tuples were sent."""
+        return self._count is not None and self._next >= self._count
+
+    def _due(self) -> int:
+        due = int(self._rate.sent(self._clock() - self._origin))
+        return due if self._count is None else min(due, self._count)
+
+
+class ReplayFeed(RatedFeed):
+    """Rows of a Parquet file or folder, in their order.
+
+    Parameters
+    ----------
+    path
+        A file, or a folder of files.
+    schema
+        Columns to read, with their types.
+    rate
+        How many are sent by when.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema, rate: Rate, **options: Any) -> None:
+        try:
+            table = pq.read_table(path)
+            self._table = table.select(schema.names).cast(schema).combine_chunks()
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise FeedFailed(
+                f"cannot replay {path}: {error}; give a Parquet file with the columns {schema.names}"
+            ) from error
+        super().__init__(rate, self._table.num_rows, **options)
+
+    def rows(self, first: int, last: int) -> pa.Table:
+        """Rows of the file."""
+        return self._table.slice(first, last - first)
+
+
+class GeneratedFeed(RatedFeed):
+    """Zipf keys, the same for the same seed: a column ``key`` and, where wanted, a column ``value``.
+
+    Parameters
+    ----------
+    schema
+        Columns ``key`` and ``value`` or either, of any integer type.
+    rate
+        How many are sent by when.
+    keys, exponent, seed
+        Number of keys, their skew, and the seed.
+    count
+        Number of tuples; ``None`` for no end.
+    """
+
+    _PAGE = 1 << 16
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        rate: Rate,
+        *,
+        keys: int = 10_000,
+        exponent: float = 1.0,
+        seed: int = 0,
+        count: int | None = None,
+        **options: Any,
+    ) -> None:
+        unknown = set(schema.names) - {"key", "value"}
+        if unknown:
+            raise InvalidArgument(f"generated tuples have a key and a value, but no {', '.join(sorted(unknown))}")
+        self._schema, self._seed = schema, seed
+        self._shares = zipf_shares(keys, exponent)
+        self._page: tuple[int, Any] = (-1, None)
+        super().__init__(rate, count, **options)
+
+    def rows(self, first: int, last: int) -> pa.Table:
+        """Tuples by their numbers; every page of numbers has a seed of its own."""
+        pages = range(first // self._PAGE, (last - 1) // self._PAGE + 1)
+        keys = np.concatenate([self._keys(page) for page in pages])
+        keys = keys[first - pages[0] * self._PAGE :][: last - first]
+        columns = {"key": keys, "value": keys % 7}
+        return pa.table({name: pa.array(columns[name]) for name in self._schema.names}).cast(self._schema)
+
+    def _keys(self, page: int) -> Any:
+        if self._page[0] != page:
+            self._page = (page, sample(self._shares, self._PAGE, np.random.default_rng([self._seed, page])))
+        return self._page[1]
+
+
+class CallableFeed(Feed):
+    """A Python function as feed.
+
+    Parameters
+    ----------
+    function
+        Called with the position after its last tuples (``None`` at first); gives ``(rows, position)``, where rows are
+        an Arrow table or a list of dicts, or ``None`` when there is nothing now. Called again at once after rows, and
+        after a short while otherwise. After a crash it is called with the position that was kept last.
+    schema
+        Schema of its rows.
+    """
+
+    def __init__(self, function: Callable[[Any], tuple[Any, Any] | None], schema: pa.Schema) -> None:
+        self._function, self._schema = function, schema
+        self._position: Any = None
+
+    def open(self, position: Any) -> None:
+        """Begin after a position."""
+        self._position = position
+
+    def read(self, seconds: float) -> Chunk | None:
+        """Ask the function."""
+        try:
+            found = self._function(self._position)
+            if found is None:
+                time.sleep(seconds)
+                return None
+            rows, self._position = found
+            table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=self._schema)
+            return Chunk(table.select(self._schema.names).cast(self._schema), self._position)
+        except Exception as error:
+            raise FeedFailed(
+                f"the feed's function failed after position {self._position!r}: {type(error).__name__}: {error}; mend "
+                f"it and start the query again\n{traceback.format_exc()}"
+            ) from error

@@ -1,0 +1,359 @@
+"""Receives tuples, keeps them in order of frequency, and seals a batch shortly before it is wanted.
+
+Batches end at whole multiples of the interval since 1970, which is when Spark triggers. A batch is closed a little
+earlier, so that its blocks are planned and written by then (early release); what arrives from there on belongs to the
+next batch. A batch is sealed for every interval, also where nothing came, so that windows move with time.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from equipoise.arguments import at_least, whole
+from equipoise.errors import InvalidArgument, PlanningFailed
+from equipoise.hashing import fingerprints
+from equipoise.metrics import block_cardinality_imbalance, block_size_imbalance, key_split_ratio
+from equipoise.microbatch.accumulator import Accumulator, Batch
+from equipoise.microbatch.baselines import BLOCKS, time_blocks
+from equipoise.microbatch.blocks import Blocks
+from equipoise.microbatch.feeds import Chunk, Feed
+from equipoise.microbatch.scaling import AutoScale
+from equipoise.microbatch.spool import SPLIT, Spool, Tasks, Tuples
+
+TIME = "time"
+"""Method that cuts a batch by time of arrival, as Spark Streaming did."""
+
+_PAUSE = 0.02  # seconds that the receiver waits for tuples at a time
+_LATE_BATCHES = 3  # batches in a row that are not planned when the next ends, before that is an error
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How a stream is cut into batches and blocks.
+
+    Parameters
+    ----------
+    key
+        Key columns.
+    interval
+        Seconds from batch to batch.
+    early
+        Part of the interval by which a batch is closed before it is wanted.
+    method
+        How a batch is cut into blocks: ``level``, ``prompt``, or a method that they are compared with.
+    blocks, buckets
+        p and r, numbers of blocks and of reduce buckets, to begin with.
+    least, most
+        Bounds within which both are changed with the load; equal to ``blocks`` and ``buckets`` where they stay fixed.
+    weight
+        Column with the size of a tuple, at least 1; ``None`` where all are 1.
+    spool_bytes
+        Bytes of unprocessed tuples at which the receiver stops reading.
+    """
+
+    key: tuple[str, ...]
+    interval: float = 1.0
+    early: float = 0.05
+    method: str = "level"
+    blocks: int = 8
+    buckets: int = 8
+    least: int | None = None
+    most: int | None = None
+    weight: str | None = None
+    spool_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise InvalidArgument("micro-batches need a key; name its columns in the option key")
+        if not self.interval > 0:
+            raise InvalidArgument(f"interval must exceed 0 seconds, got {self.interval}")
+        if not 0 <= self.early < 1:
+            raise InvalidArgument(f"early is a part of the interval, from 0 to below 1, got {self.early}")
+        known = [*BLOCKS, TIME]
+        if self.method not in known:
+            raise InvalidArgument(f"method must be one of {', '.join(known)}, got {self.method!r}")
+        whole("blocks", self.blocks, 1)
+        whole("buckets", self.buckets, 1)
+        at_least("spool_bytes", self.spool_bytes, 1)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the numbers of blocks and buckets follow the load."""
+        return self.least is not None or self.most is not None
+
+
+class Receiver:
+    """Runs in a thread of its own, and one more that seals.
+
+    Parameters
+    ----------
+    spool, feed
+        Where tuples are kept, and where they come from.
+    schema
+        Their schema.
+    cutting
+        How they are cut into batches and blocks.
+    clock
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self, spool: Spool, feed: Feed, schema: pa.Schema, cutting: Cutting, clock: Callable[[], float] = time.time
+    ) -> None:
+        require_hashable(schema, cutting.key)
+        self._spool, self._feed, self._schema, self._cutting, self._clock = spool, feed, schema, cutting, clock
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._sealer = ThreadPoolExecutor(1, "equipoise-seal")
+        self._sealing: Future[None] | None = None
+        self._late = 0
+        self._sealed = 0
+        self._expected = (1000.0, 100.0)
+        self._seen = -1  # last batch of the query whose time is known
+        self._load = math.nan
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Go on where the receiver before ended, and begin to receive."""
+        self._spool.claim(self._schema, self._cutting.key)
+        try:
+            self._scale = self._new_scale()
+            self._recover()
+        except BaseException:
+            self._spool.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="equipoise-receive", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop receiving; tuples that are not sealed stay on disk for the next receiver."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._feed.close()
+        self._sealer.shutdown()
+        self._spool.close()
+
+    @property
+    def sealed(self) -> int:
+        """Number of batches that were sealed; raises what the receiver failed with, if it did."""
+        if self._failure is not None:
+            raise self._failure
+        return self._sealed
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the feed has ended and all its tuples are sealed."""
+        return self._feed.is_done and self._buffer.size == 0 and (self._sealing is None or self._sealing.done())
+
+    def forget(self, upto: int) -> None:
+        """Delete batches that were processed; the newest stays, which tells where the feed is."""
+        self._spool.forget(min(upto, self._sealed - 1))
+
+    def _new_scale(self) -> AutoScale | None:
+        cutting = self._cutting
+        if not cutting.is_elastic:
+            self._spool.set_tasks(Tasks(cutting.blocks, cutting.buckets, cutting.interval))
+            return None
+        known = self._spool.tasks()
+        maps, reduces = (cutting.blocks, cutting.buckets) if known is None else (known.blocks, known.buckets)
+        least, most = cutting.least or 1, cutting.most or 4 * max(cutting.blocks, cutting.buckets)
+        maps, reduces = (min(max(each, least), most) for each in (maps, reduces))
+        self._spool.set_tasks(Tasks(maps, reduces, cutting.interval))
+        return AutoScale(maps, reduces, least=least, most=most)
+
+    def _recover(self) -> None:
+        numbers = self._spool.numbers()
+        self._sealed = max([*(number + 1 for number in numbers), self._spool.released()])
+        position = self._spool.batch(numbers[-1]).position if numbers else None
+        open_batches = self._spool.unsealed()
+        self._begin(self._sealed)
+        for number in range(self._sealed, max(open_batches, default=self._sealed - 1) + 1):
+            for tuples in open_batches.get(number, []):
+                position = tuples.position if tuples.position is not None else position
+                self._add(tuples)
+            if number < max(open_batches):
+                self._seal(number, self._buffer, self._tables, self._times, position, self._clock())
+                self._begin(number + 1)
+        self._position = position
+        self._feed.open(position)
+
+    def _begin(self, number: int) -> None:
+        cutting, now = self._cutting, self._clock()
+        ends = (math.floor(now / cutting.interval + cutting.early) + 1) * cutting.interval
+        self._number, self._wanted = number, ends
+        self._cut = ends - cutting.early * cutting.interval
+        self._buffer = Accumulator(
+            now, max(self._cut, now + 1e-3), expected=self._expected[0], expected_keys=self._expected[1]
+        )
+        self._tables: list[pa.Table] = []
+        self._times: list[NDArray[np.float64]] = []
+
+    def _run(self) -> None:
+        checked, room = 0.0, True
+        try:
+            while not self._stopping.is_set():
+                now = self._clock()
+                if now >= self._cut:
+                    self._close()
+                if now - checked > 0.25 or not room:
+                    checked, room = now, self._spool.bytes < self._cutting.spool_bytes
+                pause = min(_PAUSE, max(0.0, self._cut - self._clock()))
+                if not room:
+                    time.sleep(pause)
+                    continue
+                chunk = self._feed.read(pause)
+                if chunk is not None:
+                    self._take(chunk)
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks for batches
+            self._failure = error
+
+    def _take(self, chunk: Chunk) -> None:
+        if chunk.letters:
+            self._spool.bury(chunk.letters)
+        if chunk.table.num_rows:
+            tuples = Tuples(chunk.table, self._clock(), chunk.position)
+            self._spool.append(self._number, tuples)
+            self._add(tuples)
+            self._position = chunk.position
+        chunk.acknowledge()
+
+    def _add(self, tuples: Tuples) -> None:
+        table = tuples.table
+        keys = fingerprints(*(_values(table[name]) for name in self._cutting.key))
+        sizes = None
+        if self._cutting.weight is not None:
+            sizes = np.maximum(1, np.nan_to_num(np.asarray(table[self._cutting.weight], dtype=np.float64))).astype(
+                np.int64
+            )
+        self._buffer.add(keys, tuples.time, sizes)
+        self._tables.append(table)
+        self._times.append(np.full(table.num_rows, tuples.time))
+
+    def _close(self) -> None:
+        """End a batch and leave it to the sealer."""
+        if self._sealing is not None:
+            if not self._sealing.done():
+                self._late += 1
+                if self._late >= _LATE_BATCHES:
+                    raise PlanningFailed(
+                        f"planning a batch takes longer than the interval of {self._cutting.interval:g} seconds, "
+                        f"{self._late} times in a row; use a longer interval or fewer tuples"
+                    )
+            else:
+                self._late = 0
+            self._sealing.result()
+        self._sealing = self._sealer.submit(
+            self._seal, self._number, self._buffer, self._tables, self._times, self._position, self._wanted
+        )
+        self._begin(self._number + 1)
+
+    def _seal(
+        self,
+        number: int,
+        buffer: Accumulator,
+        tables: list[pa.Table],
+        times: list[NDArray[np.float64]],
+        position: Any,
+        wanted: float,
+    ) -> None:
+        start = time.perf_counter()
+        tasks = self._spool.tasks()
+        assert tasks is not None  # noqa: S101 - written at the start; this tells the type checker
+        batch = buffer.close()
+        table = pa.concat_tables(tables) if tables else self._schema.empty_table()
+        count = max(1, min(tasks.blocks, batch.size))
+        blocks = self._blocks(batch, count, times, buffer)
+        planned = time.perf_counter()
+        cut = cut_table(table, batch, blocks)
+        measures = {
+            "rows": len(batch),
+            "keys": len(batch.keys),
+            "blocks": count,
+            "buckets": tasks.buckets,
+            "bsi": block_size_imbalance(blocks.block_sizes),
+            "bci": block_cardinality_imbalance(blocks.cardinalities),
+            "ksr": key_split_ratio(blocks.cardinalities, max(1, len(batch.keys))),
+            "split_keys": len(blocks.split),
+            "plan_seconds": planned - start,
+            "time": time.time(),
+        }
+        self._spool.seal(number, cut, position, measures)
+        self._expected = (max(1.0, float(batch.size)), max(1.0, float(len(batch.keys))))
+        sealing = time.perf_counter() - start
+        decided = self._scaled(len(batch), len(batch.keys))
+        late = {"seal_seconds": sealing, "ready_before_wanted": wanted - self._clock()}
+        backlog = {"waiting": number + 1 - self._spool.released(), "letters": self._spool.letters}
+        self._spool.record({"batch": number} | measures | late | backlog | decided)
+        self._sealed = number + 1
+
+    def _blocks(self, batch: Batch, count: int, times: Sequence[NDArray[np.float64]], buffer: Accumulator) -> Blocks:
+        if not len(batch):
+            nothing = np.empty(0, dtype=np.int64)
+            return Blocks(count, nothing, nothing, nothing)
+        if self._cutting.method == TIME:
+            return time_blocks(batch, count, np.concatenate(times), buffer.start, buffer.end)
+        return BLOCKS[self._cutting.method](batch, count)
+
+    def _scaled(self, rows: int, keys: int) -> dict[str, Any]:
+        """Let the numbers of tasks follow what the query says of its batches."""
+        told = [each for each in self._spool.times() if each[0] > self._seen]
+        if not told:
+            return {"load": None, "action": "keep", "reason": "no batch was processed since"}
+        action, reason = "keep", "the numbers of blocks and buckets are fixed"
+        for number, seconds in told:
+            self._seen, load = number, seconds / self._cutting.interval
+            if self._scale is not None:
+                scaled = self._scale.next(load, rows, keys)
+                action, reason = scaled.action, scaled.reason
+                self._spool.set_tasks(Tasks(scaled.maps, scaled.reduces, self._cutting.interval))
+        return {"load": load, "action": action, "reason": reason}
+
+
+def cut_table(table: pa.Table, batch: Batch, blocks: Blocks) -> list[pa.Table]:
+    """The rows of each block, key by key, and whether each has rows of its key elsewhere."""
+    if not len(batch):
+        return [table.append_column(SPLIT, pa.array([], pa.bool_())) for _ in range(blocks.count)]
+    split = np.zeros(len(batch.keys), dtype=bool)
+    split[blocks.split] = True
+    of_key = np.repeat(split, np.diff(batch.starts))
+    targets = blocks.of_tuples(batch)[batch.tuples]
+    order = np.argsort(targets, kind="stable")
+    rows = table.take(pa.array(batch.tuples[order])).append_column(SPLIT, pa.array(of_key[order]))
+    ends = np.cumsum(np.bincount(targets, minlength=blocks.count))
+    return [rows.slice(int(first), int(last - first)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def require_hashable(schema: pa.Schema, key: Sequence[str]) -> None:
+    """Refuse a key that is not there or cannot be hashed as Spark does."""
+    for name in key:
+        if name not in schema.names:
+            raise InvalidArgument(f"there is no key column {name!r}; there are {', '.join(schema.names)}")
+        kind = schema.field(name).type
+        known = (pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
+        if not any(is_kind(kind) for is_kind in (*known, pa.types.is_binary)):
+            raise InvalidArgument(
+                f"key column {name!r} is {kind}, which micro-batches cannot be planned by; use an integer, a float, a "
+                "boolean, a string or bytes, for example the text of it"
+            )
+
+
+def _values(column: pa.ChunkedArray) -> Any:
+    """Values to hash; numbers have one width, so that a key hashes alike with and without NULLs beside it."""
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_floating(column.type):
+        column = column.cast(pa.float64())
+    else:
+        return column.to_pylist()
+    return column.to_pylist() if column.null_count else column.to_numpy()

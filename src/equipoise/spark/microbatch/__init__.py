@@ -1,0 +1,1 @@
+"""Prompt on Spark: a source whose batches are planned before they run, and queries over them."""

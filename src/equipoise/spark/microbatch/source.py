@@ -1,0 +1,263 @@
+"""The data source ``equipoise``: planned blocks as the input partitions of a streaming query.
+
+Spark runs the reader in a Python process of its own beside the driver, where the receiver then lives. Tasks read blocks
+from the spool, so driver and executors must reach it by the same path.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from equipoise.durations import seconds_of
+from equipoise.errors import InvalidArgument
+from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, ReplayFeed
+from equipoise.microbatch.rates import Rate
+from equipoise.microbatch.receiver import Cutting, Receiver, require_hashable
+from equipoise.microbatch.socket_feed import SocketFeed
+from equipoise.microbatch.spool import SPLIT, Section, Spool
+
+FEEDS = ("socket", "connect", "replay", "generate")
+"""Feeds that need not be registered."""
+
+_OPTIONS = {
+    "schema", "key", "spool", "feed", "interval", "early", "method", "blocks", "buckets", "least", "most", "weight",
+    "spoolbytes", "host", "port", "format", "patience", "path", "rate", "curve", "swing", "period", "keys", "exponent",
+    "seed", "count",
+}  # fmt: skip
+
+
+def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] | None]) -> None:
+    """Make ``spark.readStream.format("equipoise")`` known to a session.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    **functions
+        Feeds of your own, to be named in the option ``feed``; see ``equipoise.microbatch.feeds.CallableFeed``.
+
+    Options of the source
+    ---------------------
+    ``schema``
+        Schema of the tuples, as DDL.
+    ``key``
+        Key columns, separated by commas.
+    ``spool``
+        A folder of this query alone, which the driver and all executors reach by this path.
+    ``feed``
+        ``socket`` (listens on ``host``, loopback by default, and ``port``), ``connect`` (to a sender there, for at most
+        ``patience`` seconds), ``replay`` (a Parquet file at ``path``), ``generate`` (``keys``, ``exponent``, ``seed``,
+        ``count``), or the name of a function that was registered. ``format`` of the network feeds: ``json`` or
+        ``arrow``. The rate of ``replay`` and ``generate``: ``rate``, ``curve`` (constant, sinusoidal, step, ramp),
+        ``swing``, ``period``.
+    ``interval``, ``early``
+        Length of a batch, and the part of it by which it is closed before Spark asks for it; default 1 second and 0.05.
+    ``blocks``, ``buckets``, ``least``, ``most``
+        Numbers of blocks and reduce buckets, 8 by default, and the bounds within which they may follow the load.
+    ``method``, ``weight``
+        How a batch is cut (``level`` by default), and a column with the size of a tuple.
+    ``spoolBytes``
+        Bytes of unprocessed tuples at which senders are slowed down; default 1 GiB.
+    """
+    taken = sorted(set(functions) & set(FEEDS))
+    if taken:
+        raise InvalidArgument(f"{taken[0]} is a feed of the source's own; register the function by another name")
+
+    class Registered(PlannedSource):
+        own = functions
+
+    spark.dataSource.register(Registered)
+
+
+class PlannedSource(DataSource):
+    """The data source; made by Spark."""
+
+    own: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "equipoise"
+
+    def schema(self) -> StructType:
+        """The tuples' columns, and whether the key of a row is split over blocks."""
+        text = self.options.get("schema")
+        if text is None:
+            raise InvalidArgument("the source equipoise needs the option schema, for example 'word string, n bigint'")
+        parsed: Any = StructType.fromDDL(text)
+        return StructType([*parsed.fields, StructField(SPLIT, BooleanType())])
+
+    def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
+        """The reader; cheap, since Spark makes several."""
+        return PlannedReader({name.lower(): value for name, value in self.options.items()}, schema, self.own)
+
+
+@dataclass(frozen=True)
+class BlockPartition(InputPartition):
+    """A block as an input partition."""
+
+    batch: int
+    section: Section
+
+
+class PlannedReader(DataSourceStreamReader):
+    """Hands out sealed batches, one for each micro-batch.
+
+    Parameters
+    ----------
+    options
+        Of the source, by lower-case name.
+    schema
+        Columns to give.
+    functions
+        Feeds of the user's own.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, functions: Mapping[str, Callable[[Any], Any]]
+    ) -> None:
+        unknown = sorted(set(options) - _OPTIONS)
+        if unknown:
+            raise InvalidArgument(
+                f"the source equipoise has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}"
+            )
+        if "spool" not in options:
+            raise InvalidArgument("the source equipoise needs the option spool, a folder to keep tuples in")
+        self._options, self._functions = dict(options), dict(functions)
+        self._columns = schema.names
+        fields = [field for field in schema.fields if field.name != SPLIT]
+        self._schema: pa.Schema = to_arrow_schema(StructType(fields), timezone="UTC")
+        self._cutting = _cutting(options)
+        require_hashable(self._schema, self._cutting.key)
+        self._spool = Spool(options["spool"])
+        self._receiver: Receiver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = self.__dict__ | {"_receiver": None, "_functions": {}, "_spool": None}
+        return kept | {"_folder": self._options["spool"]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._spool = Spool(state["_folder"])
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's own name
+        """The oldest batch that is there."""
+        receiver = self._receiving()
+        return {"batch": min([*self._spool.numbers(), receiver.sealed])}
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's own name
+        """The batch after the last, if it is sealed: one batch at a time, whatever has piled up."""
+        first, sealed = self._receiver is None, self._receiving().sealed
+        last = self._spool.released() if start is None else start["batch"]
+        # who does not say where it is may not know the batch that was handed out last before a crash
+        upto = last if start is None and first else min(sealed, last + 1)
+        if upto != self._spool.released():
+            self._spool.release(upto)
+        return {"batch": upto}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's own name
+        """All that is sealed, for Spark's measures of the backlog."""
+        return {"batch": self._receiving().sealed}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[BlockPartition]:
+        """The blocks, as they were written when the batch was sealed."""
+        self._receiving()
+        return [
+            BlockPartition(number, section)
+            for number in range(start["batch"], end["batch"])
+            for section in self._spool.batch(number).blocks
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a block, key by key."""
+        assert isinstance(partition, BlockPartition)  # noqa: S101 - this tells the type checker
+        yield from self._spool.block(partition.batch, partition.section).select(self._columns).to_batches()
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Delete what was processed."""
+        self._receiving().forget(end["batch"])
+
+    def stop(self) -> None:
+        """End the receiver; tuples that are not processed stay in the spool."""
+        if self._receiver is not None:
+            self._receiver.stop()
+
+    def _receiving(self) -> Receiver:
+        if self._receiver is None:
+            feed = _feed(self._options, self._schema, self._functions)
+            receiver = Receiver(self._spool, feed, self._schema, self._cutting)
+            receiver.start()
+            self._receiver = receiver
+        return self._receiver
+
+
+def _cutting(options: Mapping[str, str]) -> Cutting:
+    keys = tuple(name.strip() for name in options.get("key", "").split(",") if name.strip())
+    given: dict[str, Any] = {
+        name: read(options[option])
+        for name, option, read in (
+            ("early", "early", _number("early", float)),
+            ("method", "method", str),
+            ("blocks", "blocks", _number("blocks", int)),
+            ("buckets", "buckets", _number("buckets", int)),
+            ("least", "least", _number("least", int)),
+            ("most", "most", _number("most", int)),
+            ("weight", "weight", str),
+            ("spool_bytes", "spoolbytes", _number("spoolBytes", int)),
+        )
+        if option in options
+    }
+    return Cutting(keys, seconds_of("interval", options.get("interval", 1.0)), **given)
+
+
+def _feed(options: Mapping[str, str], schema: pa.Schema, functions: Mapping[str, Callable[[Any], Any]]) -> Feed:
+    name = options.get("feed", "")
+    if name in functions:
+        return CallableFeed(functions[name], schema)
+    if name in {"socket", "connect"}:
+        return SocketFeed(
+            schema,
+            options.get("host", "127.0.0.1"),
+            _number("port", int)(options.get("port", "9999")),
+            options.get("format", "json"),
+            connect=name == "connect",
+            patience=_number("patience", float)(options.get("patience", "30")),
+        )
+    if name == "replay":
+        if "path" not in options:
+            raise InvalidArgument("the feed replay needs the option path, a Parquet file")
+        return ReplayFeed(options["path"], schema, _rate(options))
+    if name == "generate":
+        return GeneratedFeed(
+            schema,
+            _rate(options),
+            keys=_number("keys", int)(options.get("keys", "10000")),
+            exponent=_number("exponent", float)(options.get("exponent", "1.0")),
+            seed=_number("seed", int)(options.get("seed", "0")),
+            count=_number("count", int)(options["count"]) if "count" in options else None,
+        )
+    known = ", ".join([*FEEDS, *functions])
+    raise InvalidArgument(
+        f"feed must be one of {known}, got {name!r}; register functions with equipoise.spark.register"
+    )
+
+
+def _rate(options: Mapping[str, str]) -> Rate:
+    number = {name: _number(name, float)(options[name]) for name in ("swing", "period") if name in options}
+    return Rate(_number("rate", float)(options.get("rate", "1000")), options.get("curve", "constant"), **number)
+
+
+def _number(name: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise InvalidArgument(f"option {name} must be a number, got {text!r}") from None
+
+    return read

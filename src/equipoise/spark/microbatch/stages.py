@@ -1,0 +1,167 @@
+"""The two stages of a micro-batch: blocks are mapped to clusters of keys, buckets of clusters are reduced to buffers.
+
+A bucket's tasks give one buffer for each key that they saw. Should a key reach several buckets, its owner merges the
+buffers, so the result never depends on how clusters are allocated; only the balance does.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from equipoise.errors import InvalidArgument
+from equipoise.microbatch import prompt_buckets
+from equipoise.microbatch.spool import SPLIT
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.keys import as_column
+from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.stream.make_parts import part_maker
+from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.part import Part
+from equipoise.spark.stream.rows import cut
+from equipoise.spark.stream.runners import failed
+from equipoise.state.codec import KeyCodec, row_codec
+
+Batches = Iterator[pa.RecordBatch]
+_BUCKET = "__equipoise_bucket"
+ALLOCATIONS = ("prompt", "hash")
+"""How clusters may be allocated to buckets: by algorithm 3, or by hash alone."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """How blocks become buffers.
+
+    Parameters
+    ----------
+    aggregator
+        Reduces rows to buffers, and merges buffers.
+    schema
+        ``StructType.jsonValue()`` of a buffer.
+    map
+        From the rows of a batch to the rows that are reduced; ``None`` for the same.
+    combine
+        Whether a map task reduces its own rows, and only buffers are sent on.
+    allocation
+        How clusters are allocated to buckets.
+    """
+
+    aggregator: Aggregator
+    schema: dict[str, object]
+    map: Callable[[DataFrame], DataFrame] | None = None
+    combine: bool = True
+    allocation: str = "prompt"
+
+    def __post_init__(self) -> None:
+        if self.allocation not in ALLOCATIONS:
+            raise InvalidArgument(f"allocation must be one of {', '.join(ALLOCATIONS)}, got {self.allocation!r}")
+
+    def reduced(self, rows: DataFrame, key: list[str], buckets: int, order: Order) -> DataFrame:
+        """Rows of a batch as one row for each key and bucket: the key, and a part.
+
+        Parameters
+        ----------
+        rows
+            Of the blocks, one block a partition.
+        key
+            Names of the key columns.
+        buckets
+            r, number of reduce tasks.
+        order
+            What the driver said.
+        """
+        mapped = rows if self.map is None else self.map(rows)
+        missing = [name for name in key if name not in mapped.columns]
+        if missing:
+            raise InvalidArgument(f"map must keep the key column {missing[0]!r}; it gave {', '.join(mapped.columns)}")
+        if SPLIT not in mapped.columns:  # it is not known which keys are whole
+            mapped = mapped.withColumn(SPLIT, F.lit(True))
+        values = [name for name in mapped.columns if name not in key and name != SPLIT]
+        columns = [as_column(mapped, name) for name in (*key, *values, SPLIT)]
+        keys = [as_column(mapped, name) for name in key]
+        marked = mapped.select(*columns, F.xxhash64(*keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
+        fields = [StructField(field.name, field.dataType) for field in marked.schema.fields]
+        in_key_order = [F.col(FINGERPRINT), *keys]
+        stage = replace(order, key_fields=list(range(len(key))))
+        sent, part = StructType([*fields, StructField(_BUCKET, IntegerType())]), StructField(PART, BinaryType())
+        if self.combine:
+            marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, part, sent.fields[-1]])
+        clusters = marked.mapInArrow(self._map_task(stage, buckets), sent)
+        dealt = clusters.repartitionById(buckets, _BUCKET).drop(_BUCKET).sortWithinPartitions(*in_key_order)
+        return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], part]))
+
+    def _map_task(self, order: Order, buckets: int) -> Callable[[Batches], Batches]:
+        allocate = allocated if self.allocation == "prompt" else _by_hash
+        make_parts = self._part_maker(order) if self.combine else None
+
+        def run(batches: Batches) -> Batches:
+            found = [batch for batch in (make_parts(batches) if make_parts else batches) if batch.num_rows]
+            if found:
+                table = pa.Table.from_batches(found).combine_chunks()
+                yield from table.append_column(_BUCKET, pa.array(allocate(table, buckets), pa.int32())).to_batches()
+
+        return run
+
+    def _reduce_task(self, order: Order) -> Callable[[Batches], Batches]:
+        key = len(order.key_fields)
+        make = self._merger(order) if self.combine else self._part_maker(order)
+
+        def run(batches: Batches) -> Batches:
+            for batch in make(batches):
+                yield batch.select([*range(key), batch.schema.get_field_index(PART)])
+
+        return run
+
+    def _part_maker(self, order: Order) -> Callable[[Batches], Batches]:
+        return part_maker(order, self.aggregator, self.schema, kept=(SPLIT,))
+
+    def _merger(self, order: Order) -> Callable[[Batches], Batches]:
+        aggregator, schema = self.aggregator, self.schema
+
+        def run(batches: Batches) -> Batches:
+            keys, buffers = KeyCodec(order.key_schema), row_codec(schema)
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                runs = cut(batch, order.key_fields, keys)
+                parts = [msgspec.msgpack.decode(each, type=Part) for each in runs.rows.column(PART).to_pylist()]
+                merged = []
+                for at in range(len(runs)):
+                    first, *others = parts[int(runs.starts[at]) : int(runs.starts[at + 1])]
+                    if others:
+                        start = time.perf_counter()
+                        buffer = buffers.decode(first.buffer)
+                        try:
+                            for other in others:
+                                buffer = aggregator.merge(buffer, buffers.decode(other.buffer))
+                        except Exception as error:
+                            raise failed(order, "merge", int(runs.fingerprints[at]), error) from error
+                        seconds = sum(each.seconds for each in (first, *others)) + time.perf_counter() - start
+                        rows = sum(each.rows for each in (first, *others))
+                        first = Part(buffers.encode(buffer), rows, seconds)
+                    merged.append(msgspec.msgpack.encode(first))
+                place = batch.schema.get_field_index(PART)
+                yield batch.take(pa.array(runs.starts[:-1])).set_column(place, PART, pa.array(merged, pa.binary()))
+
+        return run
+
+
+def allocated(table: pa.Table, buckets: int) -> NDArray[np.int32]:
+    """Bucket of each row of a map task by algorithm 3; a cluster is as large as what is sent of it."""
+    keys, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_inverse=True)
+    sizes = np.ones(table.num_rows)
+    if PART in table.column_names:
+        sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
+    split = np.bincount(inverse, np.asarray(table[SPLIT]), len(keys)) > 0
+    return np.asarray(prompt_buckets(keys, np.bincount(inverse, sizes, len(keys)), split, buckets)[inverse])
+
+
+def _by_hash(table: pa.Table, buckets: int) -> NDArray[np.int32]:
+    return np.asarray(np.mod(table[FINGERPRINT].to_numpy(), buckets), dtype=np.int32)

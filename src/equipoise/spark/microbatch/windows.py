@@ -1,0 +1,120 @@
+"""Windows over micro-batches, kept by the streaming engine: each key's state is its panes and their total.
+
+A window covers the last ``length`` batches, and its results are given every ``slide`` batches: one row for each key
+that has rows in it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
+from pyspark.sql.types import StructType
+
+from equipoise.microbatch.windows import moved_on
+from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.columns import PART
+from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.runners import ProcessorRunner, failed
+from equipoise.state.codec import row_codec
+from equipoise.state.entries import parse_entry
+from equipoise.state.transaction import GroupTransaction
+
+STATE = "window"
+"""Name of the one state variable of a window."""
+
+_ENTRIES = b"\x00"
+
+
+class WindowProcessor(StatefulProcessor):
+    """Keeps the panes of a key.
+
+    Parameters
+    ----------
+    aggregator
+        The user's.
+    schema
+        ``StructType.jsonValue()`` of its buffer.
+    columns
+        Names of the output columns.
+    length, slide
+        Batches that a window covers, and from one result to the next.
+    """
+
+    def __init__(
+        self, aggregator: Aggregator, schema: dict[str, Any], columns: list[str], length: int, slide: int
+    ) -> None:
+        self._aggregator, self._schema, self._columns = aggregator, schema, columns
+        self.length, self.slide = length, slide
+        self.version = 0
+        """Version that the batch at hand makes; set by the runner."""
+
+    def init(self, handle: Any) -> None:
+        """Declare the state."""
+        buffer = StructType.fromJson(self._schema).simpleString()
+        self._window = handle.getValueState(
+            STATE, f"total {buffer}, panes array<struct<version: bigint, buffer: {buffer}>>"
+        )
+        self._codec = row_codec(self._schema, "buffer")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
+        """Merge the buffers of a key into a new pane."""
+        merge = self._aggregator.merge
+        pane, *others = [self._codec.decode(part) for frame in rows for part in frame[PART]]
+        for other in others:
+            pane = merge(pane, other)
+        known = self._window.get()
+        total, panes = known if known is not None else (None, [])
+        self._window.update((pane if total is None else merge(total, pane), [*panes, (self.version, pane)]))
+        return iter(())
+
+    def result(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Move the window of a key on, and give its output row."""
+        total, panes = self._window.get()
+        aggregator = self._aggregator
+        inverse = aggregator.inverse if aggregator.can_invert else None
+        oldest = self.version - self.length + 1
+        kept, left = moved_on(total, panes, oldest, aggregator.merge, inverse)
+        if not left:
+            self._window.clear()
+            return None
+        if len(left) < len(panes):
+            self._window.update((kept, left))
+        return aggregator.finish(key, kept)
+
+    def frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+        """Output rows."""
+        return pd.DataFrame(rows, columns=self._columns)
+
+    def close(self) -> None:
+        """Nothing to clean up."""
+
+
+class WindowRunner(ProcessorRunner):
+    """Runs a window; where its results are due, over all keys that it has."""
+
+    def __init__(self, processor: WindowProcessor, order: Order) -> None:
+        super().__init__(processor, order)
+        self._window = processor
+        processor.version = order.version
+        self._tag = order.variables[STATE].tag
+
+    def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
+        """Move all windows of a group on."""
+        handle, window = self._handle, self._window
+        handle.set_group(view)
+        found = []
+        for name, _ in list(view.scan(_ENTRIES)):
+            entry = parse_entry(name)
+            if entry.tag != self._tag:
+                continue
+            handle.set_key(entry.fingerprint, entry.key)
+            try:
+                row = window.result(self._shown(self._keys.decode_key(entry.key)))
+            except Exception as error:
+                raise failed(self._order, "finish", entry.fingerprint, error) from error
+            if row is not None:
+                found.append(row)
+        if found:
+            outputs.add_frame(window.frame(found))
