@@ -122,14 +122,18 @@ def _git(*arguments: str) -> str:
         return ""
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]],
+    repeats: int,
+    warm_up: Mapping[str, Callable[[], object]] | None = None,
+) -> dict[str, list[float]]:
     """Seconds of every contender in every round, all contenders once in each round.
 
     A slow moment of the machine then hits all of them. Each runs once before the first round, uncounted, so that
-    compilation and caches are out of the figures.
+    compilation and caches are out of the figures; where that takes long, ``warm_up`` has shorter forms of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in contenders.values():
+    for run in (warm_up or contenders).values():
         run()
     for _ in range(repeats):
         for name, run in contenders.items():

@@ -21,6 +21,7 @@ from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
 
 _KEYS_PER_BUCKET = 4
+_COMPARED = 4  # keys up to which comparing one after the other is cheaper than looking up
 
 
 def partition_column(plan: Plan, fingerprint: Column) -> Column:
@@ -69,6 +70,11 @@ def looked_up(
     """
     if not len(keys):
         return otherwise
+    if len(keys) <= _COMPARED:
+        few = F.when(fingerprint == F.lit(int(keys[0])), F.lit(int(values[0])))
+        for key, value in zip(keys[1:].tolist(), values[1:].tolist(), strict=True):
+            few = few.when(fingerprint == F.lit(key), F.lit(value))
+        return few.otherwise(otherwise)
     displacements, slots = perfect_hash(keys)
     value_of = np.full(len(slots), -1)
     occupied = slots >= 0
