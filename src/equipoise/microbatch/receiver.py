@@ -283,7 +283,7 @@ class Receiver:
             "buckets": tasks.buckets,
             "bsi": block_size_imbalance(blocks.block_sizes),
             "bci": block_cardinality_imbalance(blocks.cardinalities),
-            "ksr": key_split_ratio(blocks.cardinalities, max(1, len(batch.keys))),
+            "ksr": key_split_ratio(blocks.cardinalities, len(batch.keys)) if len(batch) else 1.0,
             "split_keys": len(blocks.split),
             "plan_seconds": planned - start,
             "time": time.time(),

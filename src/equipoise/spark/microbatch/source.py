@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from equipoise.durations import seconds_of
 from equipoise.errors import InvalidArgument
@@ -85,13 +85,12 @@ class PlannedSource(DataSource):
         """The name of the format."""
         return "equipoise"
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """The tuples' columns, and whether the key of a row is split over blocks."""
         text = self.options.get("schema")
         if text is None:
             raise InvalidArgument("the source equipoise needs the option schema, for example 'word string, n bigint'")
-        parsed: Any = StructType.fromDDL(text)
-        return StructType([*parsed.fields, StructField(SPLIT, BooleanType())])
+        return f"{text}, {SPLIT} boolean"
 
     def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
         """The reader; cheap, since Spark makes several."""
