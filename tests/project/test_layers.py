@@ -15,6 +15,7 @@ LAYERS = [
     {
         "errors",
         "arguments",
+        "durations",
         "hashing",
         "fingerprint_table",
         "framing",

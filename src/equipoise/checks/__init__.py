@@ -1,8 +1,9 @@
-"""Conformance checks over sketches, planners, splitters and aggregators, for ours and for those of third parties."""
+"""Conformance checks over all that can be exchanged, for ours and for that of third parties."""
 
 from equipoise.checks.aggregator import check_merge
+from equipoise.checks.microbatch import check_blocks, check_buckets
 from equipoise.checks.planner import check_planner
 from equipoise.checks.sketch import check_sketch
 from equipoise.checks.splitter import check_splitter
 
-__all__ = ["check_merge", "check_planner", "check_sketch", "check_splitter"]
+__all__ = ["check_blocks", "check_buckets", "check_merge", "check_planner", "check_sketch", "check_splitter"]

@@ -12,6 +12,8 @@ from equipoise.spark.aggregate import Aggregation, aggregate, plan_aggregate
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.balanced_frame import BalancedCogroups, BalancedFrame, BalancedGroups, balance, balanced
 from equipoise.spark.join import Join, join, plan_join
+from equipoise.spark.microbatch.query import MicrobatchStream, microbatch, read_batches
+from equipoise.spark.microbatch.source import register
 from equipoise.spark.reduction import PartialFunction
 from equipoise.spark.report import Report, Strategy, profile
 from equipoise.spark.stream import sinks
@@ -32,6 +34,7 @@ __all__ = [
     "Join",
     "KeyBatch",
     "LocalQuery",
+    "MicrobatchStream",
     "Operation",
     "PartialFunction",
     "Report",
@@ -45,10 +48,13 @@ __all__ = [
     "balanced",
     "history",
     "join",
+    "microbatch",
     "plan_aggregate",
     "plan_join",
     "profile",
+    "read_batches",
     "read_state",
+    "register",
     "sinks",
     "stateful",
 ]

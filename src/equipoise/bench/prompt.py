@@ -1,0 +1,146 @@
+"""What the Prompt benchmarks share: a batch cut into blocks by any method, mapped and reduced with service times."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+
+from equipoise.bench.split_agg import SlowCount
+from equipoise.microbatch import BLOCKS, Accumulator, time_blocks
+from equipoise.microbatch.rates import Rate
+from equipoise.microbatch.receiver import cut_table
+from equipoise.microbatch.spool import SPLIT, SealedBatch, Spool
+from equipoise.simulate.workloads import sample, zipf_shares
+from equipoise.spark.microbatch.stages import Stages
+from equipoise.spark.stream.columns import PART
+from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.part import Part
+from equipoise.state.ownership import Handover
+
+SLOTS = 8
+KEYS = 1000
+
+
+METHODS = {
+    "prompt": ("level", "prompt"),
+    "prompt as printed": ("prompt", "prompt"),
+    "time-based": ("time", "hash"),
+    "hash": ("hash", "hash"),
+    "shuffle": ("shuffle", "hash"),
+    "pk2": ("pk2", "hash"),
+    "pk5": ("pk5", "hash"),
+    "cam": ("cam", "hash"),
+}
+"""How each technique cuts a batch into blocks, and how it allocates clusters to buckets."""
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Tuples of one batch: their keys and when they came.
+
+    Parameters
+    ----------
+    keys
+        In the order of their arrival.
+    times
+        As a part of the interval, from 0 to 1.
+    """
+
+    keys: NDArray[np.int64]
+    times: NDArray[np.float64]
+
+
+def sinusoidal_arrivals(
+    count: int, exponent: float, interval: float, number: int, rng: np.random.Generator
+) -> Arrivals:
+    """A batch of a stream whose rate swings by half of itself over 10 seconds."""
+    mean = count / interval
+    rate = Rate(mean, "sinusoidal", swing=mean / 2, period=10.0)
+    grid = number * interval + np.linspace(0, interval, 200)
+    sent = np.array([rate.sent(at) for at in grid])
+    shares = (sent - sent[0]) / (sent[-1] - sent[0])
+    times = np.interp((np.arange(count) + 0.5) / count, shares, np.linspace(0, 1, 200))
+    return Arrivals(sample(zipf_shares(KEYS, exponent), count, rng), times)
+
+
+def sealed(arrivals: Arrivals, method: str, blocks: int, folder: Path) -> SealedBatch:
+    """A batch cut into blocks, on disk."""
+    buffer = Accumulator(0.0, 1.0, expected=len(arrivals.keys), expected_keys=KEYS)
+    buffer.add(arrivals.keys, arrivals.times)
+    batch = buffer.close()
+    cut = time_blocks(batch, blocks, arrivals.times, 0, 1) if method == "time" else BLOCKS[method](batch, blocks)
+    spool = Spool(folder)
+    return spool.seal(0, cut_table(pa.table({"key": arrivals.keys}), batch, cut), None, {})
+
+
+@dataclass(frozen=True)
+class Processed:
+    """What a batch took: seconds in all, and seconds of service of each reduce task."""
+
+    seconds: float
+    reduce_seconds: list[float]
+
+
+def process(
+    spark: SparkSession, arrivals: Arrivals, technique: str, service: float, *, combine: bool = False
+) -> Processed:
+    """Map and reduce a batch, with half of the service time of a tuple in either stage.
+
+    Without ``combine`` reduce tasks get the tuples themselves, as in the paper.
+    """
+    method, allocation = METHODS[technique]
+    with tempfile.TemporaryDirectory() as folder:
+        batch = sealed(arrivals, method, SLOTS, Path(folder))
+        stages = Stages(SlowCount(service / 2), _struct("n"), serving(service / 2), combine, allocation)
+        rows = _blocks(spark, folder, batch)
+        start = time.perf_counter()
+        reduced = stages.reduced(rows, ["key"], SLOTS, _order())
+        found = reduced.select(F.spark_partition_id().alias("task"), PART).toArrow()
+        seconds = time.perf_counter() - start
+    tasks = np.zeros(SLOTS)
+    for task, part in zip(found["task"].to_pylist(), found[PART].to_pylist(), strict=True):
+        tasks[task] += msgspec.msgpack.decode(part, type=Part).seconds
+    return Processed(seconds, tasks.tolist())
+
+
+def _blocks(spark: SparkSession, folder: str, batch: SealedBatch) -> DataFrame:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for each in batches:
+            for number in each.column(0).to_pylist():
+                yield from Spool(folder).block(0, batch.blocks[number]).to_batches()
+
+    numbers = spark.range(0, len(batch.blocks), 1, len(batch.blocks))
+    return numbers.mapInArrow(read, f"key bigint, {SPLIT} boolean")
+
+
+def serving(seconds_per_row: float) -> Callable[[DataFrame], DataFrame]:
+    """A map stage that takes a service time for each row."""
+
+    def serve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            time.sleep(seconds_per_row * batch.num_rows)
+            yield batch
+
+    return lambda rows: rows.mapInArrow(serve, rows.schema)
+
+
+def _order() -> Order:
+    nothing = Handover({}, {})
+    return Order(
+        location="", query="", run="", version=1, time_ms=0, watermark_ms=0, time_mode="none", groups=[], owners=[],
+        recent={}, handover=nothing, snapshots=frozenset(), dropped=[], variables={}, removed_tags=frozenset(),
+        key_fields=[0], key_schema=_struct("key"), event_time=None, output_schema=pa.schema([]), timezone="UTC",
+        cache=None,
+    )  # fmt: skip
+
+
+def _struct(name: str) -> dict[str, object]:
+    return {"type": "struct", "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}}]}

@@ -1,0 +1,88 @@
+"""A ramp up and down of the rate and of the keys: map and reduce tasks follow, and batches stay within the interval.
+
+A live query on 16 emulated slots with a service time that waits. Counted are the batches from the first change of the
+number of tasks on.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from equipoise.bench.harness import Context, Result
+from equipoise.bench.local_spark import local_spark
+from equipoise.bench.prompt import serving
+from equipoise.bench.split_agg import SlowCount
+from equipoise.bench.stream import discard, scratch
+from equipoise.microbatch.feeds import CHUNK_ROWS
+from equipoise.microbatch.rates import Rate
+from equipoise.microbatch.spool import Spool
+from equipoise.simulate.workloads import sample, zipf_shares
+from equipoise.spark import microbatch, register
+
+_SLOTS, _TASKS, _INTERVAL = 16, 4, 5.0
+_SERVICE = 0.008  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
+
+
+def run(context: Context) -> Result:
+    """Run the ramp and look at what the source and the query recorded."""
+    ramp, rest = (40.0, 20.0) if context.quick else (100.0, 60.0)
+    with local_spark(_SLOTS) as spark, scratch() as folder:
+        register(spark, ramping=_ramping(Rate(300, "ramp", swing=400, period=ramp), context.seed))
+        spool = str(folder / "spool")
+        stream = spark.readStream.format("equipoise").options(
+            schema="key bigint", key="key", spool=spool, feed="ramping", interval=_INTERVAL,
+            blocks=_TASKS, buckets=_TASKS, least=2, most=_SLOTS,
+        )  # fmt: skip
+        spark.conf.set("spark.sql.shuffle.partitions", _TASKS)
+        query = microbatch(
+            stream.load(),
+            "key",
+            SlowCount(_SERVICE / 2),
+            "key bigint, n bigint",
+            _TASKS,
+            spool=spool,
+            interval=_INTERVAL,
+            map=serving(_SERVICE / 2),
+            combine=False,
+        ).start(discard, str(folder / "checkpoint"))
+        for _ in context.track(range(int(2 * ramp + rest)), "prompt elastic"):
+            time.sleep(1)
+            if query.exception() is not None:
+                raise query.exception()
+        query.stop()
+        lines = Spool(folder / "spool").history()
+    return Result(_metrics(lines), {"batches": lines, "slots": _SLOTS, "service_seconds": _SERVICE})
+
+
+def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
+    changes = [at for at, line in enumerate(lines) if line["action"] != "keep"]
+    after = [line["load"] for line in lines[changes[0] + 1 :] if line["load"] is not None] if changes else []
+    tasks = [line["blocks"] + line["buckets"] for line in lines if line["rows"]]
+    return {
+        "on_time_share": float(np.mean([load <= 1 for load in after])) if after else float("nan"),
+        "tasks_back_ratio": tasks[-1] / tasks[0],
+        "most_tasks_ratio": max(tasks) / tasks[0],
+        "changes": float(len(changes)),
+        "batches": float(len(lines)),
+    }
+
+
+def _ramping(rate: Rate, seed: int) -> Any:
+    """A feed whose keys grow in number with its rate; its position is the number of tuples sent."""
+    began: list[float] = []
+
+    def feed(position: int | None) -> tuple[Any, int] | None:
+        now = time.time()
+        if not began:
+            began.append(now - rate.when(position or 0))
+        sent, seconds = position or 0, now - began[0]
+        due = min(int(rate.sent(seconds)), sent + CHUNK_ROWS)
+        if due <= sent:
+            return None
+        keys = max(100, int(rate.sent(seconds + 1) - rate.sent(seconds)))
+        found = sample(zipf_shares(keys, 0.8), due - sent, np.random.default_rng([seed, sent]))
+        return pa.table({"key": found}), due
+
+    return feed

@@ -1,0 +1,95 @@
+"""Conformance checks for methods that cut a batch into blocks or deal clusters to buckets: what Prompt relies on."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.errors import CheckFailed
+from equipoise.microbatch import Batch, Blocks, post_sorted
+
+BlockMethod = Callable[[Batch, int], Blocks]
+"""Cuts a batch into so many blocks."""
+
+BucketMethod = Callable[[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_], int], NDArray[np.int32]]
+"""Bucket of each cluster of a map task, from keys, sizes, which of them are split, and the number of buckets."""
+
+
+def batches() -> Iterator[tuple[str, Batch]]:
+    """Batches of every awkward shape, with a name for messages."""
+    rng = np.random.default_rng(5)
+    skewed = np.minimum(rng.zipf(1.2, 4000), 10**6).astype(np.int64)
+    yield "one tuple", post_sorted([7])
+    yield "one key only", post_sorted(np.full(100, -3))
+    yield "fewer keys than blocks", post_sorted([1] * 90 + [2] * 10)
+    yield "every tuple a new key", post_sorted(np.arange(500))
+    yield "a skewed batch", post_sorted(skewed)
+    yield "an even batch", post_sorted(np.tile(np.arange(40), 25))
+    yield "tuples of several sizes", post_sorted(skewed, rng.integers(1, 50, len(skewed)))
+    yield "the extreme fingerprints", post_sorted(np.tile(np.array([-(2**63), 2**63 - 1, 0, -1]), 50))
+
+
+def check_blocks(make: BlockMethod, *, capacity: bool = False, whole_keys: bool = False) -> None:
+    """Run all checks of a method that cuts batches.
+
+    Parameters
+    ----------
+    make
+        The method.
+    capacity
+        Whether no block may exceed ``ceil(N / P)``, where all tuples have the size 1.
+    whole_keys
+        Whether no key may be in several blocks.
+    """
+    for name, batch in batches():
+        for count in (1, 2, 7, 32):
+            if count > batch.size:
+                continue
+            blocks, where = make(batch, count), f"{name}, {count} blocks"
+            _check_fragments(blocks, batch, count, where)
+            targets = blocks.of_tuples(batch)
+            if targets.shape != batch.tuples.shape or targets.min() < 0 or targets.max() >= count:
+                raise CheckFailed(f"{where}: a tuple has no block, or one outside of 0..{count - 1}")
+            plain = batch.tuple_sizes is None
+            if plain and not np.array_equal(np.bincount(targets, minlength=count), blocks.block_sizes):
+                raise CheckFailed(f"{where}: blocks have other numbers of tuples than they say")
+            if plain and capacity and blocks.block_sizes.max() > -(-batch.size // count):
+                raise CheckFailed(f"{where}: a block of {blocks.block_sizes.max()} exceeds its capacity")
+            if whole_keys and len(blocks.split):
+                raise CheckFailed(f"{where}: key {batch.keys[blocks.split[0]]} is in several blocks")
+
+
+def check_buckets(make: BucketMethod) -> None:
+    """Run all checks of a method that deals clusters to buckets."""
+    rng = np.random.default_rng(6)
+    shared = rng.integers(-(2**62), 2**62, 20)
+    for buckets in (1, 2, 5, 16):
+        seen: dict[int, int] = {}
+        for task in range(4):
+            own = rng.integers(-(2**62), 2**62, 50) * 4 + task  # keys of this task alone
+            keys = np.concatenate([shared, own])
+            split = np.arange(len(keys)) < len(shared)
+            order = rng.permutation(len(keys))
+            sizes = np.minimum(rng.zipf(1.5, len(keys)), 1000).astype(np.float64)
+            found = make(keys[order], sizes, split[order], buckets)
+            if found.shape != keys.shape or found.min() < 0 or found.max() >= buckets:
+                raise CheckFailed(f"{buckets} buckets: a cluster has no bucket, or one outside of 0..{buckets - 1}")
+            for key, bucket in zip(keys[order][split[order]].tolist(), found[split[order]].tolist(), strict=True):
+                if seen.setdefault(key, bucket) != bucket:
+                    raise CheckFailed(f"{buckets} buckets: split key {key} went to {seen[key]} and to {bucket}")
+        empty = make(shared[:0], np.empty(0), np.empty(0, dtype=bool), buckets)
+        if len(empty):
+            raise CheckFailed(f"{buckets} buckets: no clusters got {len(empty)} buckets")
+
+
+def _check_fragments(blocks: Blocks, batch: Batch, count: int, where: str) -> None:
+    if blocks.count != count:
+        raise CheckFailed(f"{where}: there are {blocks.count} blocks")
+    if len(blocks.sizes) and blocks.sizes.min() < 1:
+        raise CheckFailed(f"{where}: a fragment has the size {blocks.sizes.min()}")
+    sizes = np.bincount(blocks.keys, blocks.sizes, len(batch.keys)).astype(np.int64)
+    if not np.array_equal(sizes, batch.sizes):
+        at = int(np.flatnonzero(sizes != batch.sizes)[0])
+        raise CheckFailed(f"{where}: key {batch.keys[at]} of size {batch.sizes[at]} has fragments of {sizes[at]}")
+    if len(np.unique(blocks.keys * count + blocks.blocks)) != len(blocks.keys):
+        raise CheckFailed(f"{where}: two fragments of one key are in one block")

@@ -1,0 +1,57 @@
+"""Every way to cut a batch passes the checks, and the checks find what they are for."""
+
+import numpy as np
+import pytest
+
+from equipoise import CheckFailed
+from equipoise.checks import check_blocks, check_buckets
+from equipoise.microbatch import BLOCKS, prompt_blocks, prompt_buckets
+from equipoise.microbatch.blocks import Blocks
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_methods_pass(name):
+    check_blocks(BLOCKS[name], capacity=name in {"first-fit", "few-fragments"}, whole_keys=name == "hash")
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_buckets_pass(turns):
+    check_buckets(lambda keys, sizes, split, count: prompt_buckets(keys, sizes, split, count, turns=turns))
+
+
+def lost(batch, count):
+    blocks = prompt_blocks(batch, count)
+    return Blocks(count, blocks.keys[1:], blocks.blocks[1:], blocks.sizes[1:])
+
+
+def twice(batch, count):
+    blocks = prompt_blocks(batch, count)
+    halves = np.repeat(blocks.keys, 2), np.repeat(blocks.blocks, 2)
+    sizes = np.stack([blocks.sizes - blocks.sizes // 2, blocks.sizes // 2], axis=1).reshape(-1)
+    kept = sizes > 0
+    return Blocks(count, halves[0][kept], halves[1][kept], sizes[kept])
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lost, "has fragments of"),
+        (twice, "two fragments of one key"),
+        (lambda batch, count: prompt_blocks(batch, max(1, count - 1)), "there are"),
+        (lambda batch, _: BLOCKS["hash"](batch, 2), "there are 2 blocks"),
+    ],
+)
+def test_broken_methods_are_found(make, told):
+    with pytest.raises(CheckFailed, match=told):
+        check_blocks(make)
+
+
+def test_broken_promises_are_found():
+    with pytest.raises(CheckFailed, match="exceeds its capacity"):
+        check_blocks(BLOCKS["hash"], capacity=True)
+    with pytest.raises(CheckFailed, match="is in several blocks"):
+        check_blocks(BLOCKS["prompt"], whole_keys=True)
+    with pytest.raises(CheckFailed, match=r"split key .* went to"):
+        check_buckets(lambda keys, *_: (np.arange(len(keys)) % _[-1]).astype(np.int32))
+    with pytest.raises(CheckFailed, match="outside of 0"):
+        check_buckets(lambda keys, *_: np.full(len(keys), 99, dtype=np.int32))

@@ -1,0 +1,214 @@
+"""Feeds: tuples in order, at their rate, and on from where they were."""
+
+import json
+import socket
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from equipoise import FeedFailed, InvalidArgument
+from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed, ReplayFeed
+from equipoise.microbatch.rates import Rate
+from equipoise.microbatch.socket_feed import SocketFeed, parse_lines
+
+SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
+TEXT = pa.schema({"word": pa.string(), "n": pa.int64()})
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_replay_sends_what_is_due_and_goes_on_after_a_restart(tmp_path):
+    rows = pa.table({"key": list(range(100)), "value": [0] * 100}, schema=SCHEMA)
+    pq.write_table(rows.append_column("more", pa.array([1] * 100)), tmp_path / "rows.parquet")
+    clock = Clock()
+    feed = ReplayFeed(str(tmp_path / "rows.parquet"), SCHEMA, Rate(10), clock=clock)
+    feed.open(None)
+    assert feed.read(0) is None
+    clock.now += 2.55
+    chunk = feed.read(0)
+    assert chunk.table["key"].to_pylist() == list(range(25))
+    again = ReplayFeed(str(tmp_path / "rows.parquet"), SCHEMA, Rate(10), clock=clock)
+    again.open(chunk.position)
+    assert again.read(0) is None
+    clock.now += 100
+    assert again.read(0).table["key"].to_pylist() == list(range(25, 100))
+    assert again.is_done
+    assert again.read(0) is None
+
+
+def test_a_replay_that_cannot_be_is_told(tmp_path):
+    with pytest.raises(FeedFailed, match=r"cannot replay .*no.parquet"):
+        ReplayFeed(str(tmp_path / "no.parquet"), SCHEMA, Rate(1))
+    pq.write_table(pa.table({"other": [1]}), tmp_path / "other.parquet")
+    with pytest.raises(FeedFailed, match="with the columns"):
+        ReplayFeed(str(tmp_path / "other.parquet"), SCHEMA, Rate(1))
+
+
+def test_generated_tuples_are_the_same_however_they_are_cut():
+    def keys(steps):
+        clock = Clock()
+        feed = GeneratedFeed(SCHEMA, Rate(10_000), keys=50, seed=3, count=150_000, clock=clock)
+        feed.open(None)
+        found = []
+        for step in steps:
+            clock.now += step
+            while (chunk := feed.read(0)) is not None:
+                found += chunk.table["key"].to_pylist()
+        return found
+
+    once = keys([20])
+    assert len(once) == 150_000
+    assert once == keys([0.3, 1.7, 6, 0.01, 20])
+    assert set(once) <= set(range(50))
+    with pytest.raises(InvalidArgument, match="no other"):
+        GeneratedFeed(pa.schema({"other": pa.int64()}), Rate(1))
+
+
+def test_a_function_is_asked_from_where_it_was_and_its_failure_is_told():
+    def function(position):
+        at = position or 0
+        if at == 4:
+            raise ValueError("the well is dry")
+        return ([{"key": at, "value": 1}], at + 1) if at != 2 else (pa.table({"value": [2], "key": [2]}), 3)
+
+    feed = CallableFeed(function, SCHEMA)
+    feed.open(1)
+    assert [feed.read(0).table.to_pylist() for _ in range(2)] == [[{"key": 1, "value": 1}], [{"key": 2, "value": 2}]]
+    assert feed.read(0).position == 4
+    with pytest.raises(FeedFailed, match="after position 4: ValueError: the well is dry"):
+        feed.read(0)
+    empty = CallableFeed(lambda _: None, SCHEMA)
+    empty.open(None)
+    assert empty.read(0) is None
+
+
+def read_all(feed, rows):
+    tables, letters, until = [], [], time.monotonic() + 20
+    while sum(len(table) for table in tables) + len(letters) < rows:
+        assert time.monotonic() < until
+        chunk = feed.read(0.05)
+        if chunk is not None:
+            tables.append(chunk.table)
+            letters += chunk.letters
+            chunk.acknowledge()
+    return pa.concat_tables(tables), letters
+
+
+def last_line(connection):
+    data = b""
+    connection.settimeout(20)
+    while received := connection.recv(4096):
+        data += received
+    return json.loads(data.splitlines()[-1])
+
+
+@pytest.fixture
+def listening():
+    feeds = []
+
+    def make(**options):
+        feeds.append(SocketFeed(TEXT, **options))
+        feeds[-1].open(None)
+        return feeds[-1]
+
+    yield make
+    for feed in feeds:
+        feed.close()
+
+
+def test_lines_from_two_senders_arrive_and_are_acknowledged(listening):
+    feed = listening()
+    senders = [socket.create_connection(("127.0.0.1", feed.port)) for _ in range(2)]
+    for number, sender in enumerate(senders):
+        lines = [json.dumps({"word": f"w{i}", "n": number}) for i in range(1000)]
+        sender.sendall("\n".join(lines).encode())  # the last line has no end
+        sender.shutdown(socket.SHUT_WR)
+    table, letters = read_all(feed, 2000)
+    assert not letters
+    assert sorted(table.to_pylist(), key=lambda row: (row["n"], int(row["word"][1:]))) == [
+        {"word": f"w{i}", "n": n} for n in range(2) for i in range(1000)
+    ]
+    assert [last_line(sender) for sender in senders] == [{"accepted": 1000}] * 2
+
+
+def test_lines_that_cannot_be_read_go_to_the_dead_letters(listening):
+    feed = listening()
+    with socket.create_connection(("127.0.0.1", feed.port)) as sender:
+        sender.sendall(b'{"word": "a", "n": 1}\nnonsense\n{"word": "b", "n": "many"}\n{"word": "c"}\n\xff\n{"n": 2}\n')
+        table, letters = read_all(feed, 6)
+    assert table.to_pylist() == [{"word": "a", "n": 1}, {"word": "c", "n": None}, {"word": None, "n": 2}]
+    assert [letter for letter, _ in letters] == ["nonsense", '{"word": "b", "n": "many"}', "\\xff"]
+    assert all(reason for _, reason in letters)
+
+
+def test_an_arrow_stream_arrives_and_what_is_none_is_told(listening):
+    feed = listening(format="arrow")
+    rows = pa.table({"n": [1, 2], "word": ["a", "b"], "more": [0, 0]})
+    with (
+        socket.create_connection(("127.0.0.1", feed.port)) as sender,
+        sender.makefile("wb") as file,
+        pa.ipc.new_stream(file, rows.schema) as writer,
+    ):
+        writer.write_table(rows)
+    table, _ = read_all(feed, 2)
+    assert table.to_pylist() == [{"word": "a", "n": 1}, {"word": "b", "n": 2}]
+    with socket.create_connection(("127.0.0.1", feed.port)) as sender:
+        sender.sendall(b"this is not Arrow at all, whatever you make of it")
+    table, letters = read_all(feed, 1)
+    assert (len(table), len(letters)) == (0, 1)
+    assert "not an Arrow stream" in letters[0][1]
+
+
+def test_a_sender_that_is_not_read_from_is_slowed_down_and_nothing_is_lost(listening):
+    feed = listening()
+    line = json.dumps({"word": "x" * 1000, "n": 1}).encode() + b"\n"
+    sent, slowed = 0, False
+    with socket.create_connection(("127.0.0.1", feed.port)) as sender:
+        sender.settimeout(0.5)
+        try:
+            while sent < 400_000_000:
+                sent += sender.send(line * 100)
+        except TimeoutError:
+            slowed = True
+    assert slowed
+    table, letters = read_all(feed, sent // len(line))
+    assert len(table) + len(letters) >= sent // len(line)
+    assert len(letters) <= 1  # the line that was cut when the sender gave up
+
+
+def test_a_port_in_use_a_sender_that_is_not_there_and_a_strange_format_are_told(listening):
+    port = listening().port
+    with pytest.raises(FeedFailed, match=f"cannot listen on 127.0.0.1:{port}"):
+        listening(port=port)
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        feed = listening(port=reserved.getsockname()[1], connect=True, patience=0.3)
+        time.sleep(0.5)
+        with pytest.raises(FeedFailed, match="cannot reach the feed"):
+            feed.read(0)
+    with pytest.raises(InvalidArgument, match="format must be one of json, arrow"):
+        SocketFeed(TEXT, format="xml")
+
+
+def test_a_feed_that_is_connected_to_arrives():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        feed = SocketFeed(TEXT, port=server.getsockname()[1], connect=True)
+        feed.open(None)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b'{"word": "a", "n": 1}\n')
+            table, _ = read_all(feed, 1)
+        feed.close()
+    assert table.to_pylist() == [{"word": "a", "n": 1}]
+
+
+def test_no_lines_are_no_tuples():
+    assert parse_lines(b"\n", TEXT).num_rows == 0

@@ -1,0 +1,221 @@
+"""The receiver: every tuple in one block of one batch, sealed in time, whatever happens in between."""
+
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equipoise import FeedFailed, InvalidArgument, PlanningFailed
+from equipoise.microbatch import BLOCKS, Accumulator
+from equipoise.microbatch import receiver as module
+from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed
+from equipoise.microbatch.rates import Rate
+from equipoise.microbatch.receiver import Cutting, Receiver, cut_table, require_hashable
+from equipoise.microbatch.spool import SPLIT, Spool
+
+SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
+INTERVAL = 0.1
+
+
+def generated(count, rate=20_000):
+    return GeneratedFeed(SCHEMA, Rate(rate), keys=100, seed=1, count=count)
+
+
+def started(folder, feed, **options):
+    receiver = Receiver(Spool(folder), feed, SCHEMA, Cutting(("key",), INTERVAL, **options))
+    receiver.start()
+    return receiver
+
+
+def wait_for(condition, seconds=30):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def rows_of(spool):
+    found = []
+    for number in spool.numbers():
+        for section in spool.batch(number).blocks:
+            found += spool.block(number, section)["key"].to_pylist()
+    return found
+
+
+def expected(count):
+    feed = generated(count, rate=1e9)
+    feed.open(None)
+    keys = []
+    while (chunk := feed.read(0)) is not None:
+        keys += chunk.table["key"].to_pylist()
+    return keys
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 12)), min_size=1, max_size=80),
+    st.integers(1, 6),
+    st.sampled_from(sorted(BLOCKS)),
+)
+@settings(deadline=None, max_examples=60)
+def test_blocks_hold_every_row_once_and_tell_which_keys_are_split(keys, count, method):
+    rows = pa.table({"key": pa.array(keys, pa.int64()), "at": list(range(len(keys)))})
+    buffer = Accumulator(0, 1, expected=10, expected_keys=3)
+    buffer.add(module.fingerprints(module._values(rows["key"])), 0.5)
+    batch = buffer.close()
+    blocks = BLOCKS[method](batch, min(count, len(keys)))
+    found = cut_table(rows, batch, blocks)
+    assert sorted(at for block in found for at in block["at"].to_pylist()) == list(range(len(keys)))
+    homes = Counter(key for block in found for key in set(block["key"].to_pylist()))
+    for block in found:
+        for key, split in zip(block["key"].to_pylist(), block[SPLIT].to_pylist(), strict=True):
+            assert split == (homes[key] > 1)
+    assert all(row["at"] == rows["at"][row["at"]].as_py() for block in found for row in block.to_pylist())
+
+
+def test_every_tuple_is_sealed_once_and_batches_come_in_time(tmp_path):
+    receiver = started(tmp_path, generated(6000), blocks=3)
+    wait_for(lambda: receiver.is_done and receiver.sealed > 4)
+    receiver.stop()
+    spool = Spool(tmp_path)
+    assert sorted(rows_of(spool)) == sorted(expected(6000))
+    lines = spool.history()
+    assert [line["batch"] for line in lines] == list(range(len(lines)))
+    assert all(line["bsi"] <= 1 for line in lines)
+    assert {line["blocks"] for line in lines if line["rows"] > 3} == {3}
+    ends = [(line["time"] + line["ready_before_wanted"]) / INTERVAL for line in lines[1:]]
+    assert np.allclose(ends, np.round(ends), atol=0.3)
+
+
+def test_a_receiver_goes_on_where_the_one_before_ended(tmp_path):
+    for _ in range(5):
+        receiver = started(tmp_path, generated(6000, rate=8000), blocks=3)
+        time.sleep(0.13)
+        receiver.stop()
+    receiver = started(tmp_path, generated(6000, rate=8000), blocks=3)
+    wait_for(lambda: receiver.is_done)
+    receiver.stop()
+    assert sorted(rows_of(Spool(tmp_path))) == sorted(expected(6000))
+
+
+def test_a_batch_that_was_open_in_a_crash_is_sealed_with_its_tuples(tmp_path):
+    first = started(tmp_path, generated(2000), blocks=2)
+    wait_for(lambda: first.sealed >= 1)
+    first._stopping.set()  # no orderly end: nothing is sealed any more
+    first._thread.join()
+    first._sealer.shutdown()
+    first._spool.close()
+    second = started(tmp_path, generated(2000), blocks=2)
+    wait_for(lambda: second.is_done)
+    second.stop()
+    assert sorted(rows_of(Spool(tmp_path))) == sorted(expected(2000))
+
+
+def test_nothing_is_forgotten_that_tells_where_the_feed_is(tmp_path):
+    receiver = started(tmp_path, generated(1000), blocks=2)
+    wait_for(lambda: receiver.is_done)
+    receiver.forget(receiver.sealed)
+    sealed = receiver.sealed
+    receiver.stop()
+    assert len(Spool(tmp_path).numbers()) >= 1
+    again = started(tmp_path, generated(1000), blocks=2)
+    wait_for(lambda: again.sealed > sealed + 1)
+    again.stop()
+    assert sum(line["rows"] for line in Spool(tmp_path).history()) == 1000
+
+
+def test_a_full_spool_slows_the_feed_and_drops_nothing(tmp_path):
+    feed = generated(20_000, rate=1e6)
+    receiver = started(tmp_path, feed, blocks=2, spool_bytes=50_000)
+    wait_for(lambda: receiver.sealed >= 5)
+    assert not feed.is_done
+    assert Spool(tmp_path).bytes < 50_000 + 5_000_000
+    found = []
+    until = time.monotonic() + 60
+    while not (receiver.is_done and Spool(tmp_path).numbers() == [receiver.sealed - 1]):
+        assert time.monotonic() < until
+        spool, sealed = Spool(tmp_path), receiver.sealed
+        for number in spool.numbers():
+            if number < sealed - 1:
+                found += [k for s in spool.batch(number).blocks for k in spool.block(number, s)["key"].to_pylist()]
+        receiver.forget(sealed - 1)
+        time.sleep(0.02)
+    receiver.stop()
+    assert sorted(found + rows_of(Spool(tmp_path))) == sorted(expected(20_000))
+
+
+def test_blocks_and_buckets_follow_what_the_query_says(tmp_path):
+    receiver = started(tmp_path, generated(None, rate=2000), blocks=2, buckets=2, least=1, most=4)
+    spool = Spool(tmp_path)
+    for number in range(12):
+        spool.add_time(number, 0.99 * INTERVAL)
+        sealed = receiver.sealed
+        wait_for(lambda sealed=sealed: receiver.sealed > sealed)
+    wait_for(lambda: any(line["action"] == "out" for line in spool.history()))
+    receiver.stop()
+    assert spool.tasks().blocks > 2 or spool.tasks().buckets > 2
+    changed = [line for line in spool.history() if line["action"] == "out"]
+    assert "99% of its interval; tasks were added" in changed[0]["reason"]
+    assert receiver._scale.most == 4
+
+
+def test_failures_reach_whoever_asks_for_batches(tmp_path, monkeypatch):
+    def dry(_):
+        raise ValueError("dry")
+
+    receiver = started(tmp_path / "a", CallableFeed(dry, SCHEMA))
+    with pytest.raises(FeedFailed, match="dry"):
+        wait_for(lambda: receiver.sealed > 1000)
+    receiver.stop()
+
+    def slow(batch, count):
+        time.sleep(0.15)
+        return BLOCKS["prompt"](batch, count)
+
+    monkeypatch.setitem(module.BLOCKS, "level", slow)
+    receiver = started(tmp_path / "b", generated(None, rate=5000))
+    with pytest.raises(PlanningFailed, match="longer than the interval"):
+        wait_for(lambda: receiver.sealed > 1000)
+    receiver.stop()
+
+
+def test_weights_are_sizes(tmp_path):
+    rows = [{"key": 1, "value": 10}, {"key": 2, "value": 1}, {"key": 3, "value": None}] * 10
+    given = iter([(rows, 1)])
+    receiver = started(tmp_path, CallableFeed(lambda _: next(given, None), SCHEMA), blocks=2, weight="value")
+    wait_for(lambda: any(line["rows"] for line in Spool(tmp_path).history()))
+    receiver.stop()
+    spool = Spool(tmp_path)
+    [number] = [n for n in spool.numbers() if spool.batch(n).measures["rows"]]
+    sizes = [
+        sum(max(1, value or 1) for value in spool.block(number, section)["value"].to_pylist())
+        for section in spool.batch(number).blocks
+    ]
+    assert abs(sizes[0] - sizes[1]) <= 20
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"interval": 0}, "interval must exceed"),
+        ({"early": 1.0}, "early is a part"),
+        ({"method": "best"}, "method must be one of level, prompt"),
+        ({"blocks": 0}, "blocks"),
+        ({"key": ()}, "need a key"),
+    ],
+)
+def test_cuttings_that_cannot_be_are_told(options, told):
+    with pytest.raises(InvalidArgument, match=told):
+        Cutting(**({"key": ("key",)} | options))
+
+
+def test_keys_that_cannot_be_hashed_are_told():
+    schema = pa.schema({"when": pa.timestamp("us"), "k": pa.int32()})
+    require_hashable(schema, ["k"])
+    with pytest.raises(InvalidArgument, match="cannot be planned by"):
+        require_hashable(schema, ["when"])
+    with pytest.raises(InvalidArgument, match="no key column 'x'"):
+        require_hashable(schema, ["x"])

@@ -1,0 +1,186 @@
+"""The spool: what is appended survives, sealed batches stay as they are, damage is told."""
+
+import errno
+import os
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equipoise import CheckpointInUse, Damaged, Mismatch, StorageFailed, UnknownFormat
+from equipoise.framing import seal
+from equipoise.microbatch import spool as module
+from equipoise.microbatch.spool import Spool, Tasks, Tuples
+
+SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
+
+
+def table(*values):
+    return pa.table({"k": [str(v) for v in values], "v": list(values)}, schema=SCHEMA)
+
+
+def claimed(folder, **options):
+    spool = Spool(folder)
+    spool.claim(SCHEMA, ["k"], **options)
+    return spool
+
+
+def values(found):
+    return {number: [v for each in tuples for v in each.table["v"].to_pylist()] for number, tuples in found.items()}
+
+
+def log_of(folder, number):
+    return folder / "open" / f"{number:020d}"
+
+
+def test_what_was_appended_is_there_for_the_next_receiver(tmp_path):
+    spool = claimed(tmp_path)
+    spool.append(0, Tuples(table(1, 2), 10.0, {"line": 2}))
+    spool.append(0, Tuples(table(3), 11.0))
+    spool.append(1, Tuples(table(4), 12.0, 7))
+    spool.close()
+    found = claimed(tmp_path).unsealed()
+    assert values(found) == {0: [1, 2, 3], 1: [4]}
+    assert [(each.time, each.position) for each in found[0]] == [(10.0, {"line": 2}), (11.0, None)]
+
+
+@given(st.integers(1, 10_000))
+@settings(deadline=None, max_examples=40)
+def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, cut):
+    folder = tmp_path_factory.mktemp("spool")
+    spool = claimed(folder)
+    ends = []
+    for value in range(3):
+        spool.append(0, Tuples(table(value), 0.0))
+        ends.append(log_of(folder, 0).stat().st_size)
+    spool.close()
+    size = min(cut, ends[-1])
+    os.truncate(log_of(folder, 0), size)
+    again = claimed(folder)
+    kept = [value for value, end in enumerate(ends) if end <= size]
+    assert values(again.unsealed()) == {0: kept}
+    again.append(0, Tuples(table(9), 0.0))  # what was cut off does not come between
+    again.close()
+    assert values(claimed(folder).unsealed()) == {0: [*kept, 9]}
+
+
+def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowledged(tmp_path):
+    spool = claimed(tmp_path)
+    spool.append(0, Tuples(table(1), 0.0))
+    first = log_of(tmp_path, 0).stat().st_size
+    spool.append(0, Tuples(table(2), 0.0))
+    spool.close()
+    whole = log_of(tmp_path, 0).read_bytes()
+    for at, told in ((first // 2, True), (first + (len(whole) - first) // 2, False)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x10
+        log_of(tmp_path, 0).write_bytes(bytes(damaged))
+        spool = claimed(tmp_path)
+        if told:
+            with pytest.raises(Damaged, match="is damaged at byte 0"):
+                spool.unsealed()
+        else:
+            assert values(spool.unsealed()) == {0: [1]}
+        spool.close()
+
+
+def test_a_sealed_batch_is_the_same_whenever_it_is_read_until_it_is_forgotten(tmp_path):
+    spool = claimed(tmp_path)
+    spool.append(0, Tuples(table(1, 2, 3), 0.0, 3))
+    sealed = spool.seal(0, [table(1, 3), table(2)], 3, {"rows": 3})
+    assert spool.unsealed() == {}
+    assert not log_of(tmp_path, 0).exists()
+    for reader in (spool, Spool(tmp_path)):
+        batch = reader.batch(0)
+        assert batch == sealed
+        assert [reader.block(0, section)["v"].to_pylist() for section in batch.blocks] == [[1, 3], [2]]
+    spool.seal(1, [table()], 3, {})
+    spool.forget(1)
+    assert spool.numbers() == [1]
+    assert spool.bytes == (tmp_path / "blocks" / f"{1:020d}").stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["blocks", "sealed"])
+def test_damage_to_a_sealed_batch_is_told(tmp_path, kind):
+    spool = claimed(tmp_path)
+    spool.seal(0, [table(1, 2)], None, {})
+    path = tmp_path / kind / f"{0:020d}"
+    whole = path.read_bytes()
+    for at in (5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises((Damaged, UnknownFormat)):
+            spool.block(0, spool.batch(0).blocks[0])
+    path.write_bytes(whole[:-3])
+    with pytest.raises(Damaged):
+        spool.block(0, spool.batch(0).blocks[0])
+    path.unlink()
+    with pytest.raises(StorageFailed, match="is not there"):
+        spool.block(0, spool.batch(0).blocks[0])
+
+
+def test_a_newer_format_is_told(tmp_path):
+    spool = claimed(tmp_path)
+    spool.seal(0, [table(1)], None, {})
+    (tmp_path / "sealed" / f"{0:020d}").write_bytes(seal("micro-batch", 2, {}))
+    with pytest.raises(UnknownFormat, match="has format 2"):
+        spool.batch(0)
+
+
+def test_small_records_are_kept(tmp_path):
+    spool = claimed(tmp_path)
+    assert (spool.released(), spool.tasks(), spool.times()) == (0, None, [])
+    spool.release(3)
+    spool.set_tasks(Tasks(4, 5, 0.5))
+    for number in range(20):
+        spool.add_time(number, number / 10)
+    spool.add_time(19, 7.0)
+    other = Spool(tmp_path)
+    assert (other.released(), other.tasks()) == (3, Tasks(4, 5, 0.5))
+    assert other.times()[-2:] == [(18, 1.8), (19, 7.0)]
+    assert len(other.times()) == 16
+
+
+def test_one_receiver_at_a_time_and_of_one_kind(tmp_path):
+    first = claimed(tmp_path)
+    with pytest.raises(CheckpointInUse, match="another receiver uses the spool"):
+        claimed(tmp_path, patience=0.1)
+    first.close()
+    with pytest.raises(Mismatch, match="another schema or key"):
+        Spool(tmp_path).claim(SCHEMA, ["v"])
+    with pytest.raises(Mismatch):
+        Spool(tmp_path).claim(pa.schema({"k": pa.string()}), ["k"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageFailed, match="could not use"):
+        Spool(tmp_path / "file").claim(SCHEMA, ["k"])
+
+
+def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch):
+    spool = claimed(tmp_path)
+    spool.append(0, Tuples(table(1), 0.0))
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    with pytest.raises(StorageFailed, match=r"No space left.*make room"):
+        spool.append(0, Tuples(table(2), 0.0))
+
+
+def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatch):
+    spool = claimed(tmp_path)
+    spool.bury([("{", "no JSON"), ("x", "no JSON")])
+    monkeypatch.setattr(module, "_LETTERS_BYTES", 10)
+    spool.bury([("y", "no JSON")])
+    assert spool.letters == 3
+    assert (tmp_path / "dead-letters.jsonl").read_text().count("\n") == 2
+
+
+def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "HISTORY_LINES", 5)
+    spool = claimed(tmp_path)
+    for number in range(12):
+        spool.record({"batch": number})
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"batch": 12, "ro')
+    assert [line["batch"] for line in spool.history()] == list(range(5, 12))

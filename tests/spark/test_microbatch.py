@@ -1,0 +1,251 @@
+# ruff: noqa: N815 - as Spark names schemas
+"""Planned micro-batches on Spark: every tuple counts once, in totals and in windows, and what cannot work is told."""
+
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from equipoise import InvalidArgument
+from equipoise.microbatch.spool import SPLIT
+from equipoise.spark import Aggregator, microbatch, read_batches, register
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
+
+INTERVAL, ROWS = 0.5, 6000
+
+
+class Count(Aggregator):
+    bufferSchema = "n bigint"
+
+    def zero(self):
+        return (0,)
+
+    def reduce(self, buffer, rows):
+        assert list(rows.columns) in (["word", "n"], ["word", "n", "twice"])  # no column of ours
+        return (buffer[0] + len(rows),)
+
+    def merge(self, one, other):
+        return (one[0] + other[0],)
+
+    def finish(self, key, buffer):
+        return (*key, buffer[0])
+
+
+class Invertible(Count):
+    def inverse(self, whole, part):
+        return (whole[0] - part[0],)
+
+
+class NoMerge(Count):
+    merge = Aggregator.merge
+
+
+@pytest.fixture
+def words(tmp_path):
+    keys = [f"w{k}" for k in np.random.default_rng(0).zipf(1.4, ROWS) % 300]
+    keys[5] = None
+    pq.write_table(pa.table({"word": keys, "n": list(range(ROWS))}), tmp_path / "words.parquet")
+    return keys
+
+
+def source(spark, folder, **options):
+    register(spark)
+    given = {
+        "schema": "word string, n bigint", "key": "word", "spool": str(folder / "spool"), "feed": "replay",
+        "path": str(folder / "words.parquet"), "rate": 6000, "interval": INTERVAL, "blocks": 3, "buckets": 2,
+    }  # fmt: skip
+    reader = spark.readStream.format("equipoise")
+    for name, value in (given | options).items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def outputs(folder):
+    return (
+        [tuple(row.values()) for row in pq.read_table(folder / "out").to_pylist()] if (folder / "out").exists() else []
+    )
+
+
+def sink_to(folder):
+    def sink(df, batch):
+        rows = df.collect()
+        (folder / "out").mkdir(exist_ok=True)
+        if rows:
+            table = pa.table({"word": [r[0] for r in rows], "n": [r[1] for r in rows], "batch": [batch] * len(rows)})
+            pq.write_table(table, folder / "out" / f"{batch:06d}.parquet")
+
+    return sink
+
+
+def run(query, folder, done, restart=None):
+    """Run until ``done`` says so; with ``restart``, the query is stopped once on the way."""
+    running = query().start(sink_to(folder), str(folder / "cp"))
+    until = time.monotonic() + 120
+    while not done():
+        if running.exception() is not None:
+            raise running.exception()
+        assert time.monotonic() < until
+        if restart is not None and len(outputs(folder)) > 0:
+            running.stop()
+            restart = None
+            running = query().start(sink_to(folder), str(folder / "cp"))
+        time.sleep(0.1)
+    return running
+
+
+def drained(folder, rows=ROWS):
+    def done():
+        found = Counter()
+        for word, n, _ in sorted(outputs(folder), key=lambda row: row[2]):
+            found[word] = n
+        return sum(found.values()) == rows
+
+    return done
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_running_totals_count_every_tuple_once_also_after_a_restart(spark, tmp_path, words, combine):
+    def query():
+        stream = source(spark, tmp_path)
+        options = {"spool": str(tmp_path / "spool"), "interval": INTERVAL, "combine": combine}
+        return microbatch(stream, "word", Count(), "word string, n bigint", 3, **options)
+
+    running = run(query, tmp_path, drained(tmp_path), restart=True)
+    state = {row.word: row.buffer.n if "buffer" in row else row.n for row in running.state().collect()}
+    running.stop()
+    assert state == Counter(words)
+    batches = read_batches(str(tmp_path / "spool"), spark=spark).orderBy("batch").collect()
+    assert sum(row.rows for row in batches) == ROWS
+    assert {row.buckets for row in batches} == {2}
+    assert any(row.split_keys for row in batches)
+    assert any(row.load is not None for row in batches)
+
+
+@pytest.mark.parametrize("aggregator", [Count(), Invertible()], ids=["merged anew", "by the inverse"])
+def test_a_sliding_window_counts_every_tuple_in_as_many_results_as_it_is_long(spark, tmp_path, words, aggregator):
+    length = 3
+
+    def query():
+        stream = source(spark, tmp_path)
+        windows = {"window": length * INTERVAL, "slide": INTERVAL}
+        options = {"spool": str(tmp_path / "spool"), "interval": INTERVAL}
+        return microbatch(stream, "word", aggregator, "word string, n bigint", 3, **options, **windows)
+
+    running = run(query, tmp_path, lambda: sum(n for _, n, _ in outputs(tmp_path)) == length * ROWS)
+    running.stop()
+    found = Counter()
+    for word, n, _ in outputs(tmp_path):
+        found[word] += n
+    assert found == Counter({word: length * n for word, n in Counter(words).items()})
+    assert running.state().count() == 0  # what fell out of the window is gone
+
+
+@pytest.mark.usefixtures("words")
+def test_a_map_keeps_or_drops_our_column_and_the_result_is_the_same(spark, tmp_path):
+    def query():
+        stream = source(spark, tmp_path, method="prompt")
+
+        def twice(rows):
+            assert SPLIT in rows.columns
+            return rows.select("word", "n", F.explode(F.array(F.lit(1), F.lit(2))).alias("twice"))
+
+        return microbatch(stream, "word", Count(), "word string, n bigint", 2, map=twice, interval=INTERVAL, buckets=2)
+
+    run(query, tmp_path, drained(tmp_path, 2 * ROWS)).stop()
+
+
+def test_the_source_alone_gives_the_tuples(spark, tmp_path, words):
+    source(spark, tmp_path).drop(SPLIT).writeStream.format("parquet").option(
+        "checkpointLocation", str(tmp_path / "cp")
+    ).trigger(processingTime="500 milliseconds").start(str(tmp_path / "plain")).awaitTermination(1)
+    query = spark.streams.active[0]
+    until = time.monotonic() + 90
+    while spark.read.schema("word string, n bigint").parquet(str(tmp_path / "plain")).count() < ROWS:
+        assert query.exception() is None
+        assert time.monotonic() < until
+        time.sleep(0.3)
+    query.stop()
+    rows = spark.read.parquet(str(tmp_path / "plain")).orderBy("n").collect()
+    assert [(row.word, row.n) for row in rows] == list(zip(words, range(ROWS), strict=True))
+
+
+def test_a_function_is_a_feed(spark, tmp_path):
+    def numbers(position):
+        at = position or 0
+        return None if at >= 500 else ([{"word": str(at % 7), "n": at + i} for i in range(50)], at + 50)
+
+    register(spark, numbers=numbers)
+
+    def query():
+        stream = spark.readStream.format("equipoise").options(
+            schema="word string, n bigint", key="word", spool=str(tmp_path / "spool"), feed="numbers", interval=INTERVAL
+        )
+        return microbatch(stream.load(), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
+
+    run(query, tmp_path, drained(tmp_path, 500)).stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"key": "no"}, "no key column 'no'"),
+        ({"feed": "pigeon"}, "feed must be one of socket"),
+        ({"blocks": "many"}, "option blocks must be a number"),
+        ({"nonsense": "1"}, "has no option nonsense"),
+        ({"interval": "soon"}, "interval must be"),
+    ],
+)
+@pytest.mark.usefixtures("words")
+def test_options_that_cannot_be_are_told(spark, tmp_path, options, told):
+    def start():
+        source(spark, tmp_path, **options).writeStream.format("noop").start().awaitTermination(30)
+
+    with pytest.raises(Exception, match=told):  # Spark wraps it in one of several
+        start()
+
+
+def test_a_source_without_schema_or_spool_is_told(spark):
+    register(spark)
+    with pytest.raises(AnalysisException, match="needs the option schema"):
+        spark.readStream.format("equipoise").load()
+    with pytest.raises(InvalidArgument, match="feed of the source's own"):
+        register(spark, socket=print)
+
+
+@pytest.mark.usefixtures("words")
+def test_queries_that_cannot_be_are_told(spark, tmp_path):
+    stream = source(spark, tmp_path)
+
+    def made(reduce=None, **options):
+        return microbatch(stream, "word", reduce or Count(), "word string, n bigint", 2, interval=INTERVAL, **options)
+
+    for options, told in (
+        ({"reduce": NoMerge()}, "Aggregator with a merge"),
+        ({"window": 0.7}, "multiple of the interval"),
+        ({"slide": 1}, "slide needs a window"),
+        ({"window": 0.5, "slide": 1}, "skips rows"),
+        ({"allocation": "best"}, "allocation must be one of"),
+        ({"nonsense": 1}, "no option nonsense"),
+    ):
+        with pytest.raises(InvalidArgument, match=told):
+            made(**options)
+    late = stream.withColumn("at", F.timestamp_seconds("n")).withWatermark("at", "1 second")
+    with pytest.raises(InvalidArgument, match="event time"):
+        microbatch(late, "word", Count(), "word string, n bigint", 2)
+
+
+@pytest.mark.usefixtures("words")
+def test_source_and_query_with_different_intervals_are_told(spark, tmp_path):
+    stream = source(spark, tmp_path)
+    query = microbatch(stream, "word", Count(), "word string, n bigint", 2, spool=str(tmp_path / "spool"), interval=1)
+    running = query.start(sink_to(tmp_path), str(tmp_path / "cp"))
+    with pytest.raises(Exception, match="give both the same interval"):
+        running.awaitTermination(60)
