@@ -16,6 +16,7 @@
     ├── Fenced            (RuntimeError)  FENCED              another query has taken over this checkpoint
     ├── CheckpointInUse   (RuntimeError)  CHECKPOINT_IN_USE   a query is running on this checkpoint
     ├── UserFunctionFailed (RuntimeError) USER_FUNCTION       the user's own code raised
+    ├── FeedFailed        (OSError)       FEED_FAILED         tuples cannot be received
     ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing or too old
     └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
 

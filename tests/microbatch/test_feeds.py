@@ -137,6 +137,8 @@ def test_lines_from_two_senders_arrive_and_are_acknowledged(listening):
         {"word": f"w{i}", "n": n} for n in range(2) for i in range(1000)
     ]
     assert [last_line(sender) for sender in senders] == [{"accepted": 1000}] * 2
+    for sender in senders:
+        sender.close()
 
 
 def test_lines_that_cannot_be_read_go_to_the_dead_letters(listening):

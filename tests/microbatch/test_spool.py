@@ -5,7 +5,7 @@ import os
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from equipoise import CheckpointInUse, Damaged, Mismatch, StorageFailed, UnknownFormat
@@ -20,10 +20,18 @@ def table(*values):
     return pa.table({"k": [str(v) for v in values], "v": list(values)}, schema=SCHEMA)
 
 
-def claimed(folder, **options):
-    spool = Spool(folder)
-    spool.claim(SCHEMA, ["k"], **options)
-    return spool
+@pytest.fixture
+def claimed():
+    claims = []
+
+    def claim(folder, **options):
+        claims.append(Spool(folder))
+        claims[-1].claim(SCHEMA, ["k"], **options)
+        return claims[-1]
+
+    yield claim
+    for spool in claims:
+        spool.close()
 
 
 def values(found):
@@ -34,7 +42,7 @@ def log_of(folder, number):
     return folder / "open" / f"{number:020d}"
 
 
-def test_what_was_appended_is_there_for_the_next_receiver(tmp_path):
+def test_what_was_appended_is_there_for_the_next_receiver(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1, 2), 10.0, {"line": 2}))
     spool.append(0, Tuples(table(3), 11.0))
@@ -46,8 +54,8 @@ def test_what_was_appended_is_there_for_the_next_receiver(tmp_path):
 
 
 @given(st.integers(1, 10_000))
-@settings(deadline=None, max_examples=40)
-def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, cut):
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, claimed, cut):
     folder = tmp_path_factory.mktemp("spool")
     spool = claimed(folder)
     ends = []
@@ -62,10 +70,12 @@ def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, cut
     assert values(again.unsealed()) == {0: kept}
     again.append(0, Tuples(table(9), 0.0))  # what was cut off does not come between
     again.close()
-    assert values(claimed(folder).unsealed()) == {0: [*kept, 9]}
+    last = claimed(folder)
+    assert values(last.unsealed()) == {0: [*kept, 9]}
+    last.close()
 
 
-def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowledged(tmp_path):
+def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowledged(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1), 0.0))
     first = log_of(tmp_path, 0).stat().st_size
@@ -85,7 +95,7 @@ def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowled
         spool.close()
 
 
-def test_a_sealed_batch_is_the_same_whenever_it_is_read_until_it_is_forgotten(tmp_path):
+def test_a_sealed_batch_is_the_same_whenever_it_is_read_until_it_is_forgotten(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1, 2, 3), 0.0, 3))
     sealed = spool.seal(0, [table(1, 3), table(2)], 3, {"rows": 3})
@@ -102,7 +112,7 @@ def test_a_sealed_batch_is_the_same_whenever_it_is_read_until_it_is_forgotten(tm
 
 
 @pytest.mark.parametrize("kind", ["blocks", "sealed"])
-def test_damage_to_a_sealed_batch_is_told(tmp_path, kind):
+def test_damage_to_a_sealed_batch_is_told(tmp_path, kind, claimed):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1, 2)], None, {})
     path = tmp_path / kind / f"{0:020d}"
@@ -119,7 +129,7 @@ def test_damage_to_a_sealed_batch_is_told(tmp_path, kind):
         spool.block(0, spool.batch(0).blocks[0])
 
 
-def test_a_newer_format_is_told(tmp_path):
+def test_a_newer_format_is_told(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1)], None, {})
     (tmp_path / "sealed" / f"{0:020d}").write_bytes(seal("micro-batch", 2, {}))
@@ -127,7 +137,7 @@ def test_a_newer_format_is_told(tmp_path):
         spool.batch(0)
 
 
-def test_small_records_are_kept(tmp_path):
+def test_small_records_are_kept(tmp_path, claimed):
     spool = claimed(tmp_path)
     assert (spool.released(), spool.tasks(), spool.times()) == (0, None, [])
     spool.release(3)
@@ -141,7 +151,7 @@ def test_small_records_are_kept(tmp_path):
     assert len(other.times()) == 16
 
 
-def test_one_receiver_at_a_time_and_of_one_kind(tmp_path):
+def test_one_receiver_at_a_time_and_of_one_kind(tmp_path, claimed):
     first = claimed(tmp_path)
     with pytest.raises(CheckpointInUse, match="another receiver uses the spool"):
         claimed(tmp_path, patience=0.1)
@@ -155,7 +165,7 @@ def test_one_receiver_at_a_time_and_of_one_kind(tmp_path):
         Spool(tmp_path / "file").claim(SCHEMA, ["k"])
 
 
-def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch):
+def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch, claimed):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1), 0.0))
 
@@ -167,7 +177,7 @@ def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch):
         spool.append(0, Tuples(table(2), 0.0))
 
 
-def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatch):
+def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatch, claimed):
     spool = claimed(tmp_path)
     spool.bury([("{", "no JSON"), ("x", "no JSON")])
     monkeypatch.setattr(module, "_LETTERS_BYTES", 10)
@@ -176,7 +186,7 @@ def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatc
     assert (tmp_path / "dead-letters.jsonl").read_text().count("\n") == 2
 
 
-def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch):
+def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch, claimed):
     monkeypatch.setattr(module, "HISTORY_LINES", 5)
     spool = claimed(tmp_path)
     for number in range(12):

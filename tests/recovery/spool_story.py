@@ -20,7 +20,7 @@ END = "the story ends well"
 
 def main(folder):
     options = {
-        "spool": str(folder / "spool"), "key": "key", "feed": "generate", "rate": "20000", "count": str(COUNT),
+        "spool": str(folder / "spool"), "key": "key", "feed": "generate", "rate": "5000", "count": str(COUNT),
         "keys": "50", "interval": "0.1", "blocks": "3",
     }  # fmt: skip
     reader = PlannedReader(options, StructType([StructField("key", LongType())]), {})

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from equipoise import __version__, bench
-from equipoise.cli import demo, simulate
-from equipoise.errors import EquipoiseError, InvalidArgument
+from equipoise.cli import demo, plans, simulate, state
+from equipoise.cli.output import Json, require_folder, write_json
+from equipoise.errors import EquipoiseError
 
 app = typer.Typer(help="Keeps keyed work in balance on Apache Spark.", no_args_is_help=True)
 
@@ -51,9 +51,7 @@ def bench_command(
     name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.")],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute.")] = False,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the result as JSON to a file or, -, stdout.")
-    ] = None,
+    json: Json = None,
     data: Annotated[
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Folder with real data sets to measure on as well."),
@@ -64,15 +62,14 @@ def bench_command(
     if name == "list":
         _list_benchmarks(json)
         return
-    if json not in {None, "-"} and not Path(str(json)).parent.is_dir():
-        raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
+    require_folder(json)
     context = bench.Context(quick=quick, seed=seed, data=data)
     reports = [bench.run(each, context) for each in (_runnable(context) if name == "all" else [name])]
     if json is None:
         for report in reports:
             _print_report(report)
     else:
-        _write_json(reports if name == "all" else reports[0], json)
+        write_json(reports if name == "all" else reports[0], json)
 
 
 def _runnable(context: bench.Context) -> list[str]:
@@ -86,7 +83,7 @@ def _runnable(context: bench.Context) -> list[str]:
 def _list_benchmarks(json: str | None) -> None:
     summaries = {name: bench.summary(name) for name in bench.BENCHMARKS}
     if json is not None:
-        _write_json(summaries, json)
+        write_json(summaries, json)
         return
     table = Table("benchmark", "what it measures")
     for row in summaries.items():
@@ -102,13 +99,7 @@ def _print_report(report: bench.Report) -> None:
     Console().print(table)
 
 
-def _write_json(content: object, where: str) -> None:
-    text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
-    if where == "-":
-        typer.echo(text, nl=False)
-    else:
-        Path(where).write_text(text, encoding="utf-8")
-
-
 app.command("demo")(demo.command)
 app.command("simulate")(simulate.command)
+app.add_typer(plans.app, name="plan")
+app.add_typer(state.app, name="state")

@@ -48,7 +48,7 @@ class Rate:
 
     def sent(self, seconds: float) -> float:
         """Tuples sent from the start until then."""
-        steady = self.rate * seconds
+        steady = float(self.rate * seconds)
         if self.curve == "sinusoidal":
             turn = 2 * math.pi / self.period
             return steady + self.swing / turn * (1 - math.cos(turn * seconds))

@@ -200,16 +200,12 @@ class Receiver:
         self._times: list[NDArray[np.float64]] = []
 
     def _run(self) -> None:
-        checked, room = 0.0, True
         try:
             while not self._stopping.is_set():
-                now = self._clock()
-                if now >= self._cut:
+                if self._clock() >= self._cut:
                     self._close()
-                if now - checked > 0.25 or not room:
-                    checked, room = now, self._spool.bytes < self._cutting.spool_bytes
                 pause = min(_PAUSE, max(0.0, self._cut - self._clock()))
-                if not room:
+                if self._spool.bytes >= self._cutting.spool_bytes:  # whoever sends must wait
                     time.sleep(pause)
                     continue
                 chunk = self._feed.read(pause)

@@ -25,6 +25,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -134,28 +135,12 @@ class Spool:
             self._lock = (self.folder / "lock").open("ab")
         except OSError as error:
             raise StorageFailed(f"could not use {self.folder} as a spool: {error}; make it writable") from error
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > until:
-                    raise CheckpointInUse(
-                        f"another receiver uses the spool {self.folder}; stop its query, or give this one a spool of "
-                        "its own"
-                    ) from error
-                time.sleep(0.05)
-        described = [schema.serialize().to_pybytes(), list(key)]
-        if not self._storage.exists("identity"):
-            self._storage.write("identity", seal("spool", _FORMAT, described))
-            return
-        known_schema, known_key = unseal("spool", _FORMAT, self._storage.read("identity"))
-        if known_key != list(key) or not pa.ipc.read_schema(pa.py_buffer(known_schema)).equals(schema):
-            raise Mismatch(
-                f"the spool {self.folder} holds tuples of another schema or key ({', '.join(known_key)}); use the same "
-                "ones, or a new spool"
-            )
+        try:
+            self._take_lock(patience)
+            self._identify(schema, key)
+        except BaseException:
+            self.close()
+            raise
         for name in ("", "sealed", "blocks"):
             self._storage.clean(name)
 
@@ -269,7 +254,12 @@ class Spool:
     @property
     def bytes(self) -> int:
         """Bytes of all tuples that are not processed yet."""
-        return sum(entry.stat().st_size for name in ("open", "blocks") for entry in os.scandir(self.folder / name))
+        size = 0
+        for name in ("open", "blocks"):
+            for file in (self.folder / name).iterdir():
+                with suppress(FileNotFoundError):  # deleted, or renamed, while we look
+                    size += file.stat().st_size
+        return size
 
     def bury(self, letters: Sequence[tuple[str, str]]) -> None:
         """Keep what could not be read, each with the reason."""
@@ -308,6 +298,34 @@ class Spool:
             except json.JSONDecodeError:
                 continue  # the process was killed while it wrote this line
         return found
+
+    def _take_lock(self, patience: float) -> None:
+        assert self._lock is not None  # noqa: S101 - this tells the type checker
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > until:
+                    raise CheckpointInUse(
+                        f"another receiver uses the spool {self.folder}; stop its query, or give this one a spool of "
+                        "its own"
+                    ) from error
+                time.sleep(0.05)
+            else:
+                return
+
+    def _identify(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        described = [schema.serialize().to_pybytes(), list(key)]
+        if not self._storage.exists("identity"):
+            self._storage.write("identity", seal("spool", _FORMAT, described))
+            return
+        known_schema, known_key = unseal("spool", _FORMAT, self._storage.read("identity"))
+        if known_key != list(key) or not pa.ipc.read_schema(pa.py_buffer(known_schema)).equals(schema):
+            raise Mismatch(
+                f"the spool {self.folder} holds tuples of another schema or key ({', '.join(known_key)}); use the same "
+                "ones, or a new spool"
+            )
 
     def _frames(self, path: Path) -> Iterator[Tuples]:
         data = path.read_bytes()

@@ -69,7 +69,7 @@ class Engine(Generic[Rows]):
                 "from one copy"
             )
         else:
-            _verify(progress.storage, progress.last)
+            verify_outputs(progress.storage, progress.last)
         failpoint("driver.before-sink")
         files = [progress.storage.at(file.path) for file in progress.last.outputs]
         self._settings.sink(self._jobs.outputs(rows, files), batch)
@@ -282,7 +282,7 @@ def _watermark(now: int, manifests: list[Manifest], settings: Settings) -> int:
     return max(now, max(latest) - settings.watermark.delay_ms)
 
 
-def _verify(storage: Storage, commit: Commit) -> None:
+def verify_outputs(storage: Storage, commit: Commit) -> None:
     """Check the output files of a batch that is delivered again: they may have been lost or damaged in between."""
     for file in commit.outputs:
         data = storage.read(file.path)

@@ -172,7 +172,8 @@ class LocalQuery(Steering):
             )
         )
         log = CommitLog(storage)
-        super().__init__(claim(storage, is_active_here, above=log.last_epoch()))
+        super().__init__(storage)
+        self._epoch = claim(storage, is_active_here, above=log.last_epoch())
         stored = log.read(log.head()).variables if log.head() >= 0 else {}
         known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
         variables = merge_specs(known, code.variables, code.removed)
@@ -245,7 +246,7 @@ class LocalQuery(Steering):
         tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in specs.items() if not spec.removed}
         found: dict[tuple[Any, ...], dict[str, Any]] = {}
         for chain in log.table(wanted).chains.values():
-            for row in key_states(group_entries(chain, sections), keys, tables, commit.time_ms):
+            for _, row in key_states(group_entries(chain, sections), keys, tables, commit.time_ms):
                 key = tuple(row.pop(""))
                 maps = {name for name, spec, _ in tables.values() if spec.kind == "map"}
                 found[key] = {name: dict(value) if name in maps else value for name, value in row.items()}

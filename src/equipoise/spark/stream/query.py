@@ -30,7 +30,8 @@ class StatefulQuery(Steering):
     """
 
     def __init__(self, query: StreamingQuery, epoch: Epoch, spark: SparkSession) -> None:
-        super().__init__(epoch)
+        super().__init__(epoch.storage)
+        self._epoch = epoch
         self.query = query
         self._spark = spark
         _active[epoch.owner] = query

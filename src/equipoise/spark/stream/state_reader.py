@@ -17,7 +17,7 @@ from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.entries import parse_entry, split_value, unpack_time
 from equipoise.state.handle import VariableSpec
-from equipoise.state.log import Chain, CommitLog
+from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
 from equipoise.storage import Storage
 
 TIMERS = "timers"
@@ -51,6 +51,29 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     """
     session = _session(spark)
     storage = Storage(path)
+    identity, commit, table, variables = _kept(storage, version)
+    schema = _state_schema(identity, variables)
+    read = _reader(storage.location, identity, variables, commit.time_ms, SparkSchemas(session).arrow(schema))
+    chains = [(msgspec.json.encode(chain).decode(),) for _, chain in sorted(table.chains.items())]
+    if not chains:
+        return session.createDataFrame([], schema)
+    parts = session.createDataFrame(chains, "chain string").repartition(min(len(chains), 64))
+    return parts.mapInArrow(read, schema)
+
+
+def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Fingerprints and states, one key after the other, without Spark; the key itself is under an empty name."""
+    storage = Storage(path)
+    identity, commit, table, variables = _kept(storage, version)
+    keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
+    tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
+    for _, chain in sorted(table.chains.items()):
+        yield from key_states(group_entries(chain, sections), keys, tables, commit.time_ms)
+
+
+def _kept(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:
+    """A version of a query: its identity, commit, table of key groups, and state variables."""
+    path = storage.location
     identity, log = Checkpoint(storage).require(), CommitLog(storage)
     head, oldest = log.head(), log.oldest()
     wanted = head if version is None else version
@@ -65,13 +88,7 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
         )
     stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
     variables = {name: spec for name, spec in stored.items() if not spec.removed}
-    schema = _state_schema(identity, variables)
-    read = _reader(storage.location, identity, variables, commit.time_ms, SparkSchemas(session).arrow(schema))
-    chains = [(msgspec.json.encode(chain).decode(),) for _, chain in sorted(table.chains.items())]
-    if not chains:
-        return session.createDataFrame([], schema)
-    parts = session.createDataFrame(chains, "chain string").repartition(min(len(chains), 64))
-    return parts.mapInArrow(read, schema)
+    return identity, commit, table, variables
 
 
 def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
@@ -85,15 +102,20 @@ def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
         The session; default the active one.
     """
     session = _session(spark)
-    storage = Storage(path)
-    Checkpoint(storage).require()
     names = [part.split()[0] for part in _HISTORY.split(", ")]
-    rows = [tuple(_history_row(each)[name] for name in names) for each in chronicle.rows(storage) if each["batch"] >= 0]
+    rows = [tuple(each[name] for name in names) for each in history_rows(path)]
     milliseconds = _HISTORY.replace("time timestamp", "time bigint").replace("watermark timestamp", "watermark bigint")
     df = session.createDataFrame(rows, milliseconds)
     return df.selectExpr(
         *(f"timestamp_millis({name}) AS {name}" if name in {"time", "watermark"} else name for name in names)
     )
+
+
+def history_rows(path: str) -> list[dict[str, Any]]:
+    """What became of every batch, without Spark; times are in milliseconds."""
+    storage = Storage(path)
+    Checkpoint(storage).require()
+    return [_history_row(each) for each in chronicle.rows(storage) if each["batch"] >= 0]
 
 
 def _history_row(kept: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +173,7 @@ def _reader(
         for batch in batches:
             for text in batch.column("chain").to_pylist():
                 entries = group_entries(msgspec.json.decode(text, type=Chain), sections)
-                yield from _batches(key_states(entries, keys, tables, time_ms), schema)
+                yield from _batches((row for _, row in key_states(entries, keys, tables, time_ms)), schema)
 
     return read
 
@@ -173,9 +195,9 @@ def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
 
 def key_states(
     entries: dict[bytes, bytes], keys: KeyCodec, tables: dict[int, tuple[str, VariableSpec, RowCodec]], time_ms: int
-) -> Iterator[dict[str, Any]]:
-    """States of one key after the other."""
-    current = b""
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Fingerprint and states of one key after the other; the key itself is under an empty name."""
+    current, fingerprint = b"", 0
     row: dict[str, Any] = {}
     user_keys = {tag: KeyCodec(spec.key_schema) for tag, (_, spec, _) in tables.items() if spec.key_schema}
     for key in sorted(entries):
@@ -188,8 +210,8 @@ def key_states(
             continue
         if entry.key != current or not row:
             if row:
-                yield row
-            current, row = entry.key, {"": keys.decode_key(entry.key)}
+                yield fingerprint, row
+            current, fingerprint, row = entry.key, entry.fingerprint, {"": keys.decode_key(entry.key)}
         if known is None:
             row.setdefault(TIMERS, []).append(unpack_time(entry.suffix))
             continue
@@ -202,7 +224,7 @@ def key_states(
             user_key = user_keys[entry.tag].decode_key(entry.suffix)
             row.setdefault(name, []).append((user_key, codec.decode(payload)))
     if row:
-        yield row
+        yield fingerprint, row
 
 
 def _batches(rows: Iterator[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -9,8 +9,8 @@ from equipoise.errors import InvalidArgument
 from equipoise.plan import Plan
 from equipoise.spark.stream.next_plan import HASH
 from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.fencing import Epoch
 from equipoise.state.log import CommitLog
+from equipoise.storage import Storage
 
 
 class Steering:
@@ -19,9 +19,8 @@ class Steering:
     They take effect with the batch after the next.
     """
 
-    def __init__(self, epoch: Epoch) -> None:
-        self._epoch = epoch
-        self._checkpoint = Checkpoint(epoch.storage)
+    def __init__(self, storage: Storage) -> None:
+        self._checkpoint = Checkpoint(storage)
 
     def rescale(self, numPartitions: int | None) -> None:  # noqa: N803 - Spark's own name
         """Change the number of partitions; ``None``: as the query was started."""
@@ -59,7 +58,7 @@ class Steering:
     @property
     def plan(self) -> Plan:
         """The plan of the next batch."""
-        log = CommitLog(self._epoch.storage)
+        log = CommitLog(self._checkpoint.storage)
         return self._checkpoint.plan(log.read(log.head()).next_plan)
 
     def _wish(self, **wished: Any) -> None:

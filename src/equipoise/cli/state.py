@@ -1,0 +1,116 @@
+"""Keyed state: ``equipoise state show|history|verify``; none of them disturbs a running query."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from equipoise.cli.output import Json, show
+from equipoise.errors import EquipoiseError
+
+app = typer.Typer(help="Look at the keyed state of a query, and at what became of its batches.", no_args_is_help=True)
+
+Checkpoint = Annotated[str, typer.Argument(help="A query's checkpoint; the query may be running.")]
+_BATCHES = (
+    "batch",
+    "rows",
+    "seconds",
+    "imbalance_rows",
+    "imbalance_seconds",
+    "state_bytes",
+    "plan",
+    "action",
+    "reason",
+)
+
+
+@app.command()
+def history(
+    checkpoint: Checkpoint,
+    *,
+    last: Annotated[int, typer.Option(min=1, help="Number of batches, the latest.")] = 20,
+    json: Json = None,
+) -> None:
+    """What became of the latest batches: measures, decisions and their reasons."""
+    from equipoise.spark.stream.state_reader import history_rows
+
+    rows = history_rows(checkpoint)[-last:]
+    show(rows, json, title=f"Batches of {checkpoint}", columns=_BATCHES)
+
+
+@app.command("show")
+def show_state(
+    checkpoint: Checkpoint,
+    *,
+    version: Annotated[int | None, typer.Option(help="The state after batch version - 1; default the last.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Number of keys.")] = 20,
+    literal_keys: Annotated[bool, typer.Option("--literal-keys", help="Show keys, not their fingerprints.")] = False,
+    json: Json = None,
+) -> None:
+    """States of some keys."""
+    from equipoise.spark.stream.state_reader import local_states
+
+    rows = []
+    for fingerprint, state in islice(local_states(checkpoint, version), limit):
+        key = state.pop("")
+        named = ", ".join(map(str, key)) if literal_keys else f"{fingerprint % 2**64:016x}"
+        rows.append({"key": named} | state)
+    names = sorted({name for row in rows for name in row} - {"key"})
+    show(rows, json, title=f"Some of the state of {checkpoint}", columns=["key", *names])
+
+
+@app.command()
+def verify(checkpoint: Checkpoint, *, json: Json = None) -> None:
+    """Read every file that the last version needs and check its checksum; exits with 1 if one is damaged."""
+    console = Console(stderr=True)
+    found = []
+    for what, problem in track(list(_checks(checkpoint)), "verifying", console=console, transient=True):
+        found.append({"file": what, "problem": problem})
+    damaged = [each for each in found if each["problem"]]
+    if json is not None or damaged:
+        show(damaged if json is None else found, json, title="Damaged files", columns=["file", "problem"])
+    if json is None and not damaged:
+        typer.echo(f"{len(found)} files of {checkpoint} are as they were written")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _checks(checkpoint: str) -> Iterator[tuple[str, str | None]]:
+    from equipoise.spark.stream.engine import verify_outputs
+    from equipoise.state import chronicle
+    from equipoise.state.catch_up import SectionReader
+    from equipoise.state.checkpoint import Checkpoint as Folder
+    from equipoise.state.log import CommitLog
+    from equipoise.storage import Storage
+
+    storage = Storage(checkpoint)
+    folder, log = Folder(storage), CommitLog(storage)
+    folder.require()
+    head = log.head()
+    commit, table = log.read(head), log.table(head)
+    yield f"log up to version {head}", None
+    yield f"plan {commit.next_plan}", _problem(lambda: folder.plan(commit.next_plan))
+    yield "history", _problem(lambda: list(chronicle.rows(storage)))
+    yield f"outputs of batch {commit.batch}", _problem(lambda: verify_outputs(storage, commit))
+    sections = SectionReader(storage)
+    for name, chain in sorted(table.chains.items()):
+        parts = [chain.snapshot.section] if chain.snapshot else []
+        for section in parts + [change.section for change in chain.changes]:
+            yield f"key group {name} in {section.path}", _problem(partial(_read, sections, section))
+
+
+def _read(sections: Any, section: Any) -> None:
+    for _ in sections.entries(section):
+        pass
+
+
+def _problem(read: Callable[[], Any]) -> str | None:
+    try:
+        read()
+    except EquipoiseError as error:
+        return str(error)
+    return None

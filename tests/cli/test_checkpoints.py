@@ -1,0 +1,93 @@
+"""Commands over a checkpoint: what they show, what they find damaged, and that wishes arrive."""
+
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+from typer.testing import CliRunner
+
+from equipoise.cli import app
+from equipoise.plan import KIP, uniform_plan
+from equipoise.sketch import Histogram
+from equipoise.spark import Aggregator, LocalQuery
+
+run = CliRunner().invoke
+
+
+class Count(Aggregator):
+    bufferSchema = StructType([StructField("n", LongType())])  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return (0,)
+
+    def reduce(self, buffer, rows):
+        return (buffer[0] + len(rows),)
+
+    def finish(self, key, buffer):
+        return (*key, *buffer)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    rows = pd.DataFrame({"k": ["hot"] * 500 + [f"k{i}" for i in range(100)]})
+    schema, output = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
+    query = LocalQuery(
+        Count(), key="k", inputSchema=schema, outputSchema=output, checkpointLocation=str(tmp_path / "cp")
+    )
+    for _ in range(4):
+        query.process(rows)
+    query.close()
+    return str(tmp_path / "cp")
+
+
+def told(*arguments, code=0):
+    result = run(app, list(arguments))
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+def test_history_and_state_are_shown_as_table_and_as_json(checkpoint):
+    assert "reason" in told("state", "history", checkpoint)
+    batches = json.loads(told("state", "history", checkpoint, "--json", "-"))
+    assert [each["batch"] for each in batches] == [0, 1, 2, 3]
+    assert batches[-1]["rows"] == 600
+    states = json.loads(told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-"))
+    assert {each["key"]: each["buffer"] for each in states}["hot"] == [2000]
+    assert len(states) == 101
+    hidden = json.loads(told("state", "show", checkpoint, "--json", "-"))
+    assert all(len(each["key"]) == 16 for each in hidden)
+
+
+def test_verify_finds_a_damaged_file(checkpoint, tmp_path):
+    assert "as they were written" in told("state", "verify", checkpoint)
+    changes = sorted((tmp_path / "cp" / "changes").rglob("*"))
+    file = next(path for path in reversed(changes) if path.is_file())
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+    output = told("state", "verify", checkpoint, "--json", "-", code=1)
+    assert any(each["problem"] for each in json.loads(output))
+
+
+def test_plans_are_shown_compared_and_pinned(checkpoint, tmp_path):
+    facts = json.loads(told("plan", "show", checkpoint, "--json", "-"))
+    assert facts["partitions"] == 4
+    assert "isolated_keys" in told("plan", "show", checkpoint)
+    assert "stays until" in told("plan", "pin", checkpoint)
+    assert "follow the load" in told("plan", "unpin", checkpoint)
+    assert "is used again" in told("plan", "rollback", checkpoint, str(facts["version"]))
+    plain = uniform_plan(4)
+    planned = KIP().plan(plain, Histogram([1, 2], [0.5, 0.1]))
+    plain.save(tmp_path / "one.json")
+    planned.save(tmp_path / "two.json")
+    moves = json.loads(told("plan", "diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"), "--json", "-"))
+    assert all(each["from"] != each["to"] for each in moves)
+
+
+def test_a_folder_that_is_no_checkpoint_is_told(tmp_path):
+    for command in (["state", "history"], ["state", "show"], ["plan", "show"], ["plan", "pin"]):
+        result = run(app, [*command, str(tmp_path / "nothing")])
+        assert result.exit_code == 1
+        assert "nothing" in str(result.exception)
