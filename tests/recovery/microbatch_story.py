@@ -1,0 +1,106 @@
+"""A microbatch query to be killed: run in a process of its own, again and again on the same folder, until it ends well.
+
+The folder gets ``spool/``, ``cp/`` and ``out/``, a file for each batch that the sink was given. With ``connect`` the
+session is one of Spark Connect.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from equipoise.spark import Aggregator, microbatch, read_state, register
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+COUNT, INTERVAL, LENGTH = 2000, 0.5, 2
+END = "the story ends well"
+
+
+class Count(Aggregator):
+    bufferSchema = "n bigint"  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return (0,)
+
+    def reduce(self, buffer, rows):
+        return (buffer[0] + len(rows),)
+
+    def merge(self, one, other):
+        return (one[0] + other[0],)
+
+    def inverse(self, whole, part):
+        return (whole[0] - part[0],)
+
+    def finish(self, key, buffer):
+        return (*key, buffer[0])
+
+
+def rows(position):
+    """Tuples by their number; the same whoever asks."""
+    at = position or 0
+    if at >= COUNT:
+        return None
+    time.sleep(0.05)
+    return [{"key": int(key)} for key in np.random.default_rng(at).zipf(1.5, 100) % 40], at + 100
+
+
+def expected():
+    found, position = Counter(), None
+    while (given := rows(position)) is not None:
+        found.update(row["key"] for row in given[0])
+        position = given[1]
+    return found
+
+
+def delivered(folder):
+    """Over all results of the window, by key."""
+    found = Counter()
+    for path in (folder / "out").glob("*.json"):
+        for key, n in json.loads(path.read_text()):
+            found[key] += n
+    return found
+
+
+def sink_to(folder):
+    def sink(df, batch):
+        given = [list(row) for row in df.collect()]
+        path = Path(folder) / "out" / f"{batch:06d}.json"
+        path.with_suffix(".tmp").write_text(json.dumps(given))
+        path.with_suffix(".tmp").rename(path)
+
+    return sink
+
+
+def main(folder, connect):
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+    spark = (builder.remote("local[2]") if connect else builder.master("local[2]")).getOrCreate()
+    (folder / "out").mkdir(exist_ok=True)
+    register(spark, rows=rows)
+    stream = spark.readStream.format("equipoise").options(
+        schema="key bigint", key="key", spool=str(folder / "spool"), feed="rows", interval=INTERVAL, blocks=2, buckets=2
+    )
+    query = microbatch(
+        stream.load(), "key", Count(), "key bigint, n bigint", 2, spool=str(folder / "spool"), interval=INTERVAL,
+        window=LENGTH * INTERVAL, slide=INTERVAL, retain=2,
+    ).start(sink_to(str(folder)), str(folder / "cp"))  # fmt: skip
+    wanted, until = {key: LENGTH * n for key, n in expected().items()}, time.monotonic() + 150
+    while delivered(folder) != wanted or read_state(str(folder / "cp"), spark=spark).count():
+        if query.exception() is not None:
+            raise SystemExit(str(query.exception()))
+        assert time.monotonic() < until, (delivered(folder), wanted)
+        time.sleep(0.3)
+    query.stop()
+    spark.stop()
+    sys.stdout.write(END)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "connect" in sys.argv)
