@@ -18,7 +18,7 @@ setup: .venv/ready  ## Make .venv with the locked versions
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## Run the main job: planners over a drifting skewed stream
+demo: setup  ## Run the main job: a drifting skewed stream on Spark, by plain hash and balanced
 	$(BIN)/equipoise demo
 
 test: setup  ## Run the tests

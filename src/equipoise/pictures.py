@@ -1,7 +1,6 @@
 """Pictures of balance, drawn with matplotlib (the extra ``equipoise[plot]``)."""
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +8,6 @@ from numpy.typing import NDArray
 
 from equipoise.errors import MissingPackage
 from equipoise.metrics import load_imbalance
-from equipoise.simulate.replay import Step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,44 +17,35 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#555555", "#
 """Okabe and Ito's palette: told apart by the colour-blind and in grey."""
 
 
-def replay_figure(runs: Mapping[str, Sequence[Step]], *, title: str) -> "Figure":
-    """Imbalance and migrated state over the batches of a stream, a line for each planner.
+def stream_figure(runs: Mapping[str, Sequence[Mapping[str, Any]]], bounds: Sequence[float]) -> "Figure":
+    """Time and imbalance of every batch of a stream, a line for each run; new plans are marked.
 
     Parameters
     ----------
     runs
-        Steps of each planner, by its name.
-    title
-        Heading of the picture.
+        Rows of the history of each run, by its name.
+    bounds
+        Imbalance that no plan can beat, by batch.
     """
-    figure_class = _matplotlib().figure.Figure
-    figure = figure_class(figsize=(10, 6.4), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    for (name, steps), colour in zip(runs.items(), cycle(_COLOURS), strict=False):
-        batches = [step.batch for step in steps]
-        ours = name == "kip"
-        style: dict[str, Any] = {
-            "color": _OURS if ours else colour,
-            "label": name,
-            "linewidth": 2.6 if ours else 1.3,
-        }
-        upper.plot(batches, [step.imbalance for step in steps], **style)
-        lower.plot(batches, [100 * step.migration for step in steps], **style)
-    first = next(iter(runs.values()))
-    upper.plot(
-        [step.batch for step in first],
-        [step.bound for step in first],
-        color="black",
-        linestyle=":",
-        label="bound: no plan can do better",
-    )
-    upper.set_title(title, loc="left", fontweight="bold")
-    upper.set_ylabel("fullest partition over the mean")
-    upper.legend(ncols=3, frameon=False, fontsize="small")
-    lower.set_ylabel("state that moved, %")
+    figure = _matplotlib().figure.Figure(figsize=(10, 6.4), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    for (name, history), colour in zip(runs.items(), (_COLOURS[0], _OURS, *_COLOURS[1:]), strict=False):
+        batches = [row["batch"] for row in history]
+        new = [row["batch"] + 1 for row in history if row["applied"]]
+        style: dict[str, Any] = {"color": colour, "label": name, "linewidth": 2.2, "marker": "o", "markersize": 4}
+        upper.plot(batches, [row["seconds"] for row in history], **style)
+        lower.plot(batches, [row["imbalance_rows"] for row in history], **style)
+        for axes in (upper, lower):
+            for batch in new:
+                axes.axvline(batch - 0.5, color=colour, alpha=0.35, linestyle="--")
+    lower.plot(range(len(bounds)), bounds, color="black", linestyle=":", label="bound: no plan can do better")
+    upper.set_title("Seconds a batch; dashed where a new plan takes effect", loc="left", fontweight="bold")
+    lower.set_title("Rows of the fullest task over the mean", loc="left", fontweight="bold")
     lower.set_xlabel("batch")
     lower.xaxis.get_major_locator().set_params(integer=True)
     for axes in (upper, lower):
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, fontsize="small")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     return figure  # type: ignore[no-any-return]

@@ -1,4 +1,7 @@
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -98,9 +101,14 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
     assert "--out" in str(answer.exception)
 
 
-def test_the_demo_prints_a_table_and_leaves_a_picture(tmp_path):
-    out = tmp_path / "pictures"
-    answer = RUNNER.invoke(app, ["demo", "--out", str(out), "--batches", "5", "--rows", "2000", "--partitions", "4"])
-    assert answer.exit_code == 0, answer.output
-    assert "readj" in answer.stdout
-    assert (out / "planners.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.usefixtures("spark")  # asks for Java in the same words
+def test_the_demo_prints_a_table_and_leaves_a_report(tmp_path):
+    small = ["--batches", "4", "--rows", "400", "--partitions", "4", "--slots", "2", "--ideal", "0.05"]
+    command = [sys.executable, "-m", "equipoise", "demo", "--out", str(tmp_path / "report"), *small]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)  # a session of its own
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert "same state" in answer.stdout
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "What was decided, and why" in page
+    assert not re.search(r"(src|href)=.https?:", page)

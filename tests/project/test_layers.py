@@ -29,7 +29,7 @@ LAYERS = [
     {"adapt"},
     {"simulate", "state"},
     {"microbatch"},
-    {"checks", "pictures"},
+    {"checks", "pictures", "web_page"},
     {"spark"},
     {"bench"},
     {"cli", "__main__"},

@@ -28,7 +28,7 @@ _CONTENDERS: dict[str, dict[str, Any]] = {
 def run(context: Context) -> Result:
     """Run every contender over the same batches."""
     batches, ideal_seconds, rounds = (6, 1.0, 1) if context.quick else (12, 3.0, 2)
-    keys = _drifting_keys(batches, context.seed)
+    keys = drifting_keys(batches, _KEYS, _ROWS, context.seed)
     per_row = ideal_seconds * _SLOTS / _ROWS
     outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in _CONTENDERS}
     with local_spark(_SLOTS) as spark, scratch() as folder:
@@ -53,12 +53,12 @@ def run(context: Context) -> Result:
     return Result(metrics, {"outcomes": outcomes, "ideal_seconds": ideal_seconds, "swap": swap})
 
 
-def _drifting_keys(batches: int, seed: int) -> list[NDArray[np.int64]]:
-    """Zipf keys; from the middle on the ranks belong to other keys."""
+def drifting_keys(batches: int, keys: int, rows: int, seed: int) -> list[NDArray[np.int64]]:
+    """Zipf keys of each batch; from the middle on the ranks belong to other keys."""
     rng = np.random.default_rng(seed)
-    shares = zipf_shares(_KEYS, _EXPONENT)
-    before, after = rng.permutation(_KEYS), rng.permutation(_KEYS)
-    return [(before if number < batches // 2 else after)[sample(shares, _ROWS, rng)] for number in range(batches)]
+    shares = zipf_shares(keys, _EXPONENT)
+    before, after = rng.permutation(keys), rng.permutation(keys)
+    return [(before if number < batches // 2 else after)[sample(shares, rows, rng)] for number in range(batches)]
 
 
 def _outcome(seconds: list[float], at: Path, spark: Any, keys: list[NDArray[np.int64]]) -> dict[str, Any]:
