@@ -168,7 +168,7 @@ class Storage:
             except FileExistsError as error:
                 raise AlreadyThere(f"{self.at('')}{full.removeprefix(self._root + '/')} is there already") from error
             os.unlink(temporary)  # noqa: PTH108 - paths are text here
-        _sync_folder(full.rpartition("/")[0])
+        sync_folder(full.rpartition("/")[0])
 
     def _abandon(self, stream: Any, temporary: str) -> None:
         """Leave no half-written file; where even that fails, the first error is the one to tell."""
@@ -227,7 +227,8 @@ class Written:
         """Left to ``Storage.writing``, so that libraries which close their file do not make it appear early."""
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
+    """Make the names in a local folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

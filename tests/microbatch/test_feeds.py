@@ -145,9 +145,12 @@ def test_lines_that_cannot_be_read_go_to_the_dead_letters(listening):
     feed = listening()
     with socket.create_connection(("127.0.0.1", feed.port)) as sender:
         sender.sendall(b'{"word": "a", "n": 1}\nnonsense\n{"word": "b", "n": "many"}\n{"word": "c"}\n\xff\n{"n": 2}\n')
-        table, letters = read_all(feed, 6)
+        sender.sendall(b'null\n[1]\n\n{"word": "\xff"}\n{"word": "d"\n')
+        table, letters = read_all(feed, 10)
     assert table.to_pylist() == [{"word": "a", "n": 1}, {"word": "c", "n": None}, {"word": None, "n": 2}]
-    assert [letter for letter, _ in letters] == ["nonsense", '{"word": "b", "n": "many"}', "\\xff"]
+    assert sorted(letter for letter, _ in letters) == sorted(
+        ["nonsense", '{"word": "b", "n": "many"}', "\\xff", "null", "[1]", '{"word": "\\xff"}', '{"word": "d"']
+    )
     assert all(reason for _, reason in letters)
 
 
@@ -167,6 +170,29 @@ def test_an_arrow_stream_arrives_and_what_is_none_is_told(listening):
     table, letters = read_all(feed, 1)
     assert (len(table), len(letters)) == (0, 1)
     assert "not an Arrow stream" in letters[0][1]
+
+
+def test_rows_of_an_arrow_batch_that_do_not_fit_are_told_and_the_others_arrive(listening):
+    feed = listening(format="arrow")
+    rows = pa.table({"n": [str(n) if n != 37 else "many" for n in range(100)], "word": ["a"] * 100})
+    with (
+        socket.create_connection(("127.0.0.1", feed.port)) as sender,
+        sender.makefile("wb") as file,
+        pa.ipc.new_stream(file, rows.schema) as writer,
+    ):
+        writer.write_table(rows)
+    table, letters = read_all(feed, 100)
+    assert table["n"].to_pylist() == [n for n in range(100) if n != 37]
+    assert [letter for letter, _ in letters] == ["row 37 of an Arrow batch of 100"]
+
+
+def test_a_line_without_end_is_told_and_its_connection_closed(listening, monkeypatch):
+    monkeypatch.setattr("equipoise.microbatch.socket_feed._LINE_BYTES", 10_000)
+    feed = listening()
+    with socket.create_connection(("127.0.0.1", feed.port)) as sender:
+        sender.sendall(b"x" * 5_000_000)
+        _, letters = read_all(feed, 1)
+    assert "a line of more than 10000 bytes" in letters[0][1]
 
 
 def test_a_sender_that_is_not_read_from_is_slowed_down_and_nothing_is_lost(listening):

@@ -14,7 +14,7 @@ from equipoise.microbatch import BLOCKS, Accumulator
 from equipoise.microbatch import receiver as module
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed
 from equipoise.microbatch.rates import Rate
-from equipoise.microbatch.receiver import Cutting, Receiver, cut_table, require_hashable
+from equipoise.microbatch.receiver import Cutting, Receiver, cut_table, require_columns
 from equipoise.microbatch.spool import SPLIT, Spool
 
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
@@ -129,11 +129,11 @@ def test_nothing_is_forgotten_that_tells_where_the_feed_is(tmp_path):
 
 def test_a_full_spool_slows_the_feed_and_drops_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("equipoise.microbatch.feeds.CHUNK_ROWS", 500)
-    feed = generated(20_000, rate=1e6)
-    receiver = started(tmp_path, feed, blocks=2, spool_bytes=50_000)
+    feed = generated(30_000, rate=1e6)
+    receiver = started(tmp_path, feed, blocks=2, spool_bytes=1 << 16)
     wait_for(lambda: receiver.sealed >= 5)
     assert not feed.is_done
-    assert Spool(tmp_path).bytes < 50_000 + 20_000  # one chunk more
+    assert Spool(tmp_path).bytes < (1 << 16) + 20_000  # one chunk more
     found = []
     until = time.monotonic() + 60
     while not (receiver.is_done and Spool(tmp_path).numbers() == [receiver.sealed - 1]):
@@ -145,7 +145,7 @@ def test_a_full_spool_slows_the_feed_and_drops_nothing(tmp_path, monkeypatch):
         receiver.forget(sealed - 1)
         time.sleep(0.02)
     receiver.stop()
-    assert sorted(found + rows_of(Spool(tmp_path))) == sorted(expected(20_000))
+    assert sorted(found + rows_of(Spool(tmp_path))) == sorted(expected(30_000))
 
 
 def test_blocks_and_buckets_follow_what_the_query_says(tmp_path):
@@ -213,10 +213,64 @@ def test_cuttings_that_cannot_be_are_told(options, told):
         Cutting(**({"key": ("key",)} | options))
 
 
-def test_keys_that_cannot_be_hashed_are_told():
+def test_columns_that_cannot_be_used_are_told():
     schema = pa.schema({"when": pa.timestamp("us"), "k": pa.int32()})
-    require_hashable(schema, ["k"])
+    require_columns(schema, Cutting(("k",), weight="k"))
     with pytest.raises(InvalidArgument, match="cannot be planned by"):
-        require_hashable(schema, ["when"])
+        require_columns(schema, Cutting(("when",)))
     with pytest.raises(InvalidArgument, match="no key column 'x'"):
-        require_hashable(schema, ["x"])
+        require_columns(schema, Cutting(("x",)))
+    for weight in ("when", "x"):
+        with pytest.raises(InvalidArgument, match="weight must be a column of numbers"):
+            require_columns(schema, Cutting(("k",), weight=weight))
+
+
+def test_weights_of_any_size_are_planned(tmp_path):
+    schema = pa.schema({"key": pa.int64(), "w": pa.float64()})
+    rows = [
+        {"key": number, "w": weight} for number, weight in enumerate([float("inf"), 1e300, -5.0, float("nan"), None])
+    ]
+    given = iter([(rows, 1)])
+    feed = CallableFeed(lambda _: next(given, None), schema)
+    receiver = Receiver(Spool(tmp_path), feed, schema, Cutting(("key",), INTERVAL, blocks=2, weight="w"))
+    receiver.start()
+    wait_for(lambda: any(line["rows"] == 5 for line in Spool(tmp_path).history()))
+    receiver.stop()
+
+
+def test_what_cannot_be_planned_is_not_kept(tmp_path, monkeypatch):
+    receiver = started(tmp_path, CallableFeed(lambda at: ([{"key": 1}], 1) if at is None else None, SCHEMA))
+
+    def broken(*_):
+        raise ValueError("no key")
+
+    monkeypatch.setattr(module, "fingerprints", broken)
+    again = started(tmp_path / "b", CallableFeed(lambda at: ([{"key": 1}], 1) if at is None else None, SCHEMA))
+    with pytest.raises(ValueError, match="no key"):
+        wait_for(lambda: again.sealed > 1000)
+    again.stop()
+    receiver.stop()
+    assert not list((tmp_path / "b" / "open").iterdir())
+
+
+def test_no_batch_is_sealed_while_the_spool_is_full_and_others_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr("equipoise.microbatch.feeds.CHUNK_ROWS", 500)
+    receiver = started(tmp_path, generated(None, rate=1e5), blocks=2, spool_bytes=1 << 16)
+    wait_for(lambda: Spool(tmp_path).bytes >= 1 << 16)
+    time.sleep(3 * INTERVAL)
+    sealed = receiver.sealed
+    time.sleep(5 * INTERVAL)
+    assert receiver.sealed <= sealed + 1
+    receiver.stop()
+
+
+def test_times_of_another_run_change_nothing(tmp_path):
+    spool = Spool(tmp_path)
+    spool.claim(SCHEMA, ["key"])
+    for number in range(16):
+        spool.add_time(number, 100.0)
+    spool.close()
+    receiver = started(tmp_path, generated(None, rate=2000), blocks=2, buckets=2, least=1, most=9)
+    wait_for(lambda: receiver.sealed > 3)
+    receiver.stop()
+    assert (spool.tasks().blocks, spool.tasks().buckets) == (2, 2)

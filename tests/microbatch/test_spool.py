@@ -95,6 +95,25 @@ def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowled
         spool.close()
 
 
+def test_bytes_that_never_came_to_the_disk_are_dropped(tmp_path, claimed):
+    spool = claimed(tmp_path)
+    spool.append(0, Tuples(table(1), 0.0))
+    spool.close()
+    with log_of(tmp_path, 0).open("ab") as file:
+        file.write(b"\0" * 5000)
+    assert values(claimed(tmp_path).unsealed()) == {0: [1]}
+
+
+def test_a_batch_that_was_forgotten_by_half_is_gone_with_the_next_receiver(tmp_path, claimed):
+    spool = claimed(tmp_path)
+    for number in range(3):
+        spool.seal(number, [table(number)], None, {})
+    (tmp_path / "sealed" / f"{0:020d}").unlink()
+    spool.close()
+    claimed(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == [f"{n:020d}" for n in (1, 2)]
+
+
 def test_a_sealed_batch_is_the_same_whenever_it_is_read_until_it_is_forgotten(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1, 2, 3), 0.0, 3))

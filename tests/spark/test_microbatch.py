@@ -1,6 +1,7 @@
 # ruff: noqa: N815 - as Spark names schemas
 """Planned micro-batches on Spark: every tuple counts once, in totals and in windows, and what cannot work is told."""
 
+import shutil
 import sys
 import time
 from collections import Counter
@@ -12,10 +13,12 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgument, Mismatch
 from equipoise.microbatch.spool import SPLIT
 from equipoise.spark import Aggregator, microbatch, read_batches, register
+from equipoise.spark.microbatch.source import PlannedReader
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -252,7 +255,52 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
 @pytest.mark.usefixtures("words")
 def test_source_and_query_with_different_intervals_are_told(spark, tmp_path):
     stream = source(spark, tmp_path)
-    query = microbatch(stream, "word", Count(), "word string, n bigint", 2, spool=str(tmp_path / "spool"), interval=1)
-    running = query.start(sink_to(tmp_path), str(tmp_path / "cp"))
-    with pytest.raises(Exception, match="give both the same interval"):
-        running.awaitTermination(60)
+    for options, told in (
+        ({"interval": 1}, "give both the same interval"),
+        ({"spool": str(tmp_path / "other")}, "no source uses the spool"),
+    ):
+        given = {"spool": str(tmp_path / "spool"), "interval": INTERVAL} | options
+        query = microbatch(stream, "word", Count(), "word string, n bigint", 2, **given)
+        running = query.start(sink_to(tmp_path), str(tmp_path / told))
+        with pytest.raises(Exception, match=told):
+            running.awaitTermination(60)
+
+
+def reader(folder, **options):
+    given = {"spool": str(folder / "spool"), "key": "key", "feed": "generate", "rate": "1000", "interval": "0.1"}
+    return PlannedReader(given | options, StructType([StructField("key", LongType())]), {})
+
+
+def test_a_spool_that_was_emptied_is_told_before_its_tuples_are_counted_again(tmp_path):
+    first = reader(tmp_path)
+    start = first.initialOffset()
+    until = time.monotonic() + 20
+    while (end := first.latestOffset(start, None)) == start:
+        assert time.monotonic() < until
+    assert first.partitions(start, end)
+    first.stop()
+    shutil.rmtree(tmp_path / "spool")
+    again = reader(tmp_path)
+    try:
+        for ask in (lambda: again.latestOffset({"batch": 50}, None), lambda: again.partitions(start, {"batch": 50})):
+            with pytest.raises(Mismatch, match="another spool, or was emptied"):
+                ask()
+    finally:
+        again.stop()
+
+
+def test_one_batch_at_a_time_also_where_spark_does_not_say_where_it_is(tmp_path):
+    first = reader(tmp_path)
+    start = first.initialOffset()
+    until = time.monotonic() + 20
+    while first.reportLatestOffset()["batch"] < 4:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert first.latestOffset() == {"batch": 1}
+    first.partitions(start, {"batch": 1})
+    assert first.latestOffset() == {"batch": 2}
+    first.stop()
+    again = reader(tmp_path)  # it crashed before it wrote down that it was given the second
+    again.partitions(start, {"batch": 1})
+    assert again.latestOffset() == {"batch": 2}
+    again.stop()

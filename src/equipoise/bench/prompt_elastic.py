@@ -58,13 +58,14 @@ def run(context: Context) -> Result:
 
 def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
     changes = [at for at, line in enumerate(lines) if line["action"] != "keep"]
-    after = [line["load"] for line in lines[changes[0] + 1 :] if line["load"] is not None] if changes else []
+    after = [load for line in lines[changes[0] + 1 :] for load in line["loads"]] if changes else []
     tasks = [line["blocks"] + line["buckets"] for line in lines if line["rows"]]
     return {
         "on_time_share": float(np.mean([load <= 1 for load in after])) if after else float("nan"),
         "tasks_back_ratio": tasks[-1] / tasks[0],
         "most_tasks_ratio": max(tasks) / tasks[0],
         "changes": float(len(changes)),
+        "most_waiting": float(max(line["waiting"] for line in lines[len(lines) // 4 :])),
         "batches": float(len(lines)),
     }
 

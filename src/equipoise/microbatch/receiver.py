@@ -2,7 +2,8 @@
 
 Batches end at whole multiples of the interval since 1970, which is when Spark triggers. A batch is closed a little
 earlier, so that its blocks are planned and written by then (early release); what arrives from there on belongs to the
-next batch. A batch is sealed for every interval, also where nothing came, so that windows move with time.
+next batch. A batch is sealed for every interval while the receiver runs, also where nothing came, so that windows move
+with time; not while the spool is full, nor for intervals that passed while a feed or a disk held the receiver up.
 """
 
 import logging
@@ -33,6 +34,7 @@ TIME = "time"
 """Method that cuts a batch by time of arrival, as Spark Streaming did."""
 
 _PAUSE = 0.02  # seconds that the receiver waits for tuples at a time
+_LARGEST = 1 << 40  # size of a tuple, so that sums stay whole numbers
 _LATE_BATCHES = 3  # batches in a row that are not planned when the next ends, before that is an error
 _log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ class Cutting:
             raise InvalidArgument(f"method must be one of {', '.join(known)}, got {self.method!r}")
         whole("blocks", self.blocks, 1)
         whole("buckets", self.buckets, 1)
-        at_least("spool_bytes", self.spool_bytes, 1)
+        at_least("spool_bytes", self.spool_bytes, 1 << 16)
 
     @property
     def is_elastic(self) -> bool:
@@ -110,7 +112,7 @@ class Receiver:
     def __init__(
         self, spool: Spool, feed: Feed, schema: pa.Schema, cutting: Cutting, clock: Callable[[], float] = time.time
     ) -> None:
-        require_hashable(schema, cutting.key)
+        require_columns(schema, cutting)
         self._spool, self._feed, self._schema, self._cutting, self._clock = spool, feed, schema, cutting, clock
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -120,7 +122,6 @@ class Receiver:
         self._sealed = 0
         self._expected = (1000.0, 100.0)
         self._seen = -1  # last batch of the query whose time is known
-        self._load = math.nan
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -128,6 +129,7 @@ class Receiver:
         self._spool.claim(self._schema, self._cutting.key)
         try:
             self._scale = self._new_scale()
+            self._spool.forget_times()
             self._recover()
         except BaseException:
             self._spool.close()
@@ -181,7 +183,7 @@ class Receiver:
         for number in range(self._sealed, max(open_batches, default=self._sealed - 1) + 1):
             for tuples in open_batches.get(number, []):
                 position = tuples.position if tuples.position is not None else position
-                self._add(tuples)
+                self._add(tuples, *self._planned(tuples))
             if number < max(open_batches):
                 self._seal(number, self._buffer, self._tables, self._times, position, self._clock())
                 self._begin(number + 1)
@@ -202,10 +204,14 @@ class Receiver:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                is_full = self._spool.bytes >= self._cutting.spool_bytes
                 if self._clock() >= self._cut:
-                    self._close()
+                    if is_full and self._sealed > self._spool.released():
+                        self._cut += self._cutting.interval  # the query is behind: no batch more, a longer one
+                    else:
+                        self._close()
                 pause = min(_PAUSE, max(0.0, self._cut - self._clock()))
-                if self._spool.bytes >= self._cutting.spool_bytes:  # whoever sends must wait
+                if is_full:  # whoever sends must wait
                     time.sleep(pause)
                     continue
                 chunk = self._feed.read(pause)
@@ -219,22 +225,25 @@ class Receiver:
             self._spool.bury(chunk.letters)
         if chunk.table.num_rows:
             tuples = Tuples(chunk.table, self._clock(), chunk.position)
+            planned = self._planned(tuples)  # before they are kept: what cannot be planned must not come back
             self._spool.append(self._number, tuples)
-            self._add(tuples)
+            self._add(tuples, *planned)
             self._position = chunk.position
         chunk.acknowledge()
 
-    def _add(self, tuples: Tuples) -> None:
+    def _planned(self, tuples: Tuples) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """Keys and sizes of tuples."""
         table = tuples.table
         keys = fingerprints(*(_values(table[name]) for name in self._cutting.key))
-        sizes = None
-        if self._cutting.weight is not None:
-            sizes = np.maximum(1, np.nan_to_num(np.asarray(table[self._cutting.weight], dtype=np.float64))).astype(
-                np.int64
-            )
+        if self._cutting.weight is None:
+            return keys, None
+        weights = np.nan_to_num(table[self._cutting.weight].cast(pa.float64()).to_numpy(), nan=1.0)
+        return keys, np.clip(weights, 1, _LARGEST).astype(np.int64)
+
+    def _add(self, tuples: Tuples, keys: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> None:
         self._buffer.add(keys, tuples.time, sizes)
-        self._tables.append(table)
-        self._times.append(np.full(table.num_rows, tuples.time))
+        self._tables.append(tuples.table)
+        self._times.append(np.full(len(keys), tuples.time))
 
     def _close(self) -> None:
         """End a batch and leave it to the sealer."""
@@ -270,8 +279,8 @@ class Receiver:
         table = pa.concat_tables(tables) if tables else self._schema.empty_table()
         count = max(1, min(tasks.blocks, batch.size))
         blocks = self._blocks(batch, count, times, buffer)
-        planned = time.perf_counter()
         cut = cut_table(table, batch, blocks)
+        planned = time.perf_counter()
         measures = {
             "rows": len(batch),
             "keys": len(batch.keys),
@@ -305,15 +314,17 @@ class Receiver:
         """Let the numbers of tasks follow what the query says of its batches."""
         told = [each for each in self._spool.times() if each[0] > self._seen]
         if not told:
-            return {"load": None, "action": "keep", "reason": "no batch was processed since"}
-        action, reason = "keep", "the numbers of blocks and buckets are fixed"
+            return {"load": None, "loads": [], "action": "keep", "reason": "no batch was processed since"}
+        action, reason, loads = "keep", "the numbers of blocks and buckets are fixed", []
         for number, seconds in told:
-            self._seen, load = number, seconds / self._cutting.interval
+            self._seen = number
+            loads.append(seconds / self._cutting.interval)
             if self._scale is not None:
-                scaled = self._scale.next(load, rows, keys)
-                action, reason = scaled.action, scaled.reason
+                scaled = self._scale.next(loads[-1], rows, keys)
+                if scaled.action != "keep" or action == "keep":
+                    action, reason = scaled.action, scaled.reason
                 self._spool.set_tasks(Tasks(scaled.maps, scaled.reduces, self._cutting.interval))
-        return {"load": load, "action": action, "reason": reason}
+        return {"load": max(loads), "loads": loads, "action": action, "reason": reason}
 
 
 def cut_table(table: pa.Table, batch: Batch, blocks: Blocks) -> list[pa.Table]:
@@ -330,9 +341,13 @@ def cut_table(table: pa.Table, batch: Batch, blocks: Blocks) -> list[pa.Table]:
     return [rows.slice(int(first), int(last - first)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def require_hashable(schema: pa.Schema, key: Sequence[str]) -> None:
-    """Refuse a key that is not there or cannot be hashed as Spark does."""
-    for name in key:
+def require_columns(schema: pa.Schema, cutting: Cutting) -> None:
+    """Refuse a key that is not there or cannot be hashed, and a weight that is no number."""
+    if cutting.weight is not None:
+        place = schema.get_field_index(cutting.weight)
+        if place < 0 or not (pa.types.is_integer(schema.types[place]) or pa.types.is_floating(schema.types[place])):
+            raise InvalidArgument(f"weight must be a column of numbers, got {cutting.weight!r} of {schema.names}")
+    for name in cutting.key:
         if name not in schema.names:
             raise InvalidArgument(f"there is no key column {name!r}; there are {', '.join(schema.names)}")
         kind = schema.field(name).type

@@ -1,8 +1,10 @@
 """Tuples from the network: JSON lines or an Arrow stream, from any number of senders.
 
-A sender is told ``{"accepted": n}``, in a line, when its first n tuples are on disk. It need not read that. What it has
-sent beyond n when the connection breaks may be lost, and it should send it again. When the receiver falls behind it
-stops reading, which slows the sender down.
+A sender is told ``{"accepted": n}``, in a line, when its first n lines or rows are on disk or among the dead letters.
+What it has sent beyond n when the connection breaks may be lost, and it should send it again. To be sure that all has
+arrived it ends its side of the connection (``shutdown``) and reads to the end: who closes a connection with
+acknowledgements unread makes the system throw away what is still on its way. When the receiver falls behind it stops
+reading, which slows the sender down.
 """
 
 import io
@@ -11,7 +13,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +27,7 @@ FORMATS = ("json", "arrow")
 """How tuples may be sent."""
 
 _READ_BYTES = 1 << 20
+_LINE_BYTES = 16 << 20  # of one line
 _WAITING = 64  # reads that may wait before senders are slowed down
 
 
@@ -152,16 +155,25 @@ class SocketFeed(Feed):
             else:
                 self._receive_lines(connection, sender)
             while sender.accepted < sender.sent and not self._closed.is_set():
-                time.sleep(0.01)  # until what was sent is on disk and the sender knows
+                time.sleep(0.01)  # until what was sent is on disk
+            sender.accept(0)  # and the sender knows
 
     def _receive_lines(self, connection: socket.socket, sender: "_Sender") -> None:
-        rest = b""
+        rest: list[bytes] = []
+        length = 0
         while data := connection.recv(_READ_BYTES):
-            whole, found, rest = (rest + data).rpartition(b"\n")
-            if found:
-                self._put(_Lines(sender, whole + b"\n"))
-        if rest:
-            self._put(_Lines(sender, rest + b"\n"))
+            whole, found, after = data.rpartition(b"\n")
+            if not found:
+                rest.append(after)
+                length += len(after)
+                if length > _LINE_BYTES:
+                    self._put(_Broken(sender, f"a line of more than {_LINE_BYTES} bytes; the connection was closed"))
+                    return
+                continue
+            self._put(_Lines(sender, b"".join([*rest, whole, b"\n"])))
+            rest, length = [after], len(after)
+        if length:
+            self._put(_Lines(sender, b"".join([*rest, b"\n"])))
 
     def _receive_arrow(self, connection: socket.socket, sender: "_Sender") -> None:
         try:
@@ -187,13 +199,15 @@ class _Sender:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.sent = self.accepted = 0
+        self._unsent = b""  # of a line that was sent in part
 
     def accept(self, count: int) -> None:
         """Tell how much is on disk; one who does not read is not told, and nobody waits for that."""
         self.accepted += count
-        line = json.dumps({"accepted": self.accepted}).encode() + b"\n"
+        self._unsent = self._unsent or json.dumps({"accepted": self.accepted}).encode() + b"\n"
         with suppress(OSError):
-            self._connection.send(line, socket.MSG_DONTWAIT)
+            done = self._connection.send(self._unsent, socket.MSG_DONTWAIT)
+            self._unsent = self._unsent[done:]
 
 
 class _Arrived:
@@ -216,10 +230,14 @@ class _Lines(_Arrived):
         self._data = data
 
     def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-        try:
-            return parse_lines(self._data, schema), []
-        except pa.ArrowException:
-            return _line_by_line(self._data.splitlines(), schema)
+        good, letters = [], []
+        for line in self._data.split(b"\n"):
+            if line.lstrip()[:1] == b"{":
+                good.append(line)
+            elif line.strip():
+                letters.append((_shown(line), "not a JSON object"))
+        tables, bad = _by_halves(good, lambda lines: parse_lines(b"\n".join(lines) + b"\n", schema))
+        return pa.concat_tables([schema.empty_table(), *tables]), letters + [(_shown(line), why) for line, why in bad]
 
 
 class _Batch(_Arrived):
@@ -228,10 +246,13 @@ class _Batch(_Arrived):
         self._batch = batch
 
     def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-        try:
-            return pa.Table.from_batches([self._batch]).select(schema.names).cast(schema), []
-        except (KeyError, pa.ArrowException) as error:
-            return schema.empty_table(), [(str(self._batch.slice(0, 1).to_pylist()), f"not of the schema: {error}")]
+        def cast(rows: range) -> pa.Table:
+            table = pa.Table.from_batches([self._batch.slice(rows.start, len(rows))])
+            return checked(table.select(schema.names).cast(schema))
+
+        tables, bad = _by_halves(range(self._batch.num_rows), cast)
+        letters = [(f"row {row} of an Arrow batch of {self._batch.num_rows}", why) for row, why in bad]
+        return pa.concat_tables([schema.empty_table(), *tables]), letters
 
 
 class _Broken(_Arrived):
@@ -244,19 +265,33 @@ class _Broken(_Arrived):
 
 
 def parse_lines(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Tuples from JSON lines; columns that a line lacks are NULL, others than the schema's are ignored."""
+    """Tuples from lines of JSON objects; columns that a line lacks are NULL, others than the schema's are ignored."""
     if not data.strip():
         return schema.empty_table()
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     read = pyarrow.json.ReadOptions(block_size=max(len(data), 1 << 20), use_threads=False)
-    return pyarrow.json.read_json(io.BytesIO(data), read_options=read, parse_options=options)
+    return checked(pyarrow.json.read_json(io.BytesIO(data), read_options=read, parse_options=options))
 
 
-def _line_by_line(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-    tables, letters = [], []
-    for line in lines:
-        try:
-            tables.append(parse_lines(line + b"\n", schema))
-        except pa.ArrowException as error:
-            letters.append((line.decode("utf-8", "backslashreplace"), str(error).splitlines()[0]))
-    return pa.concat_tables(tables) if tables else schema.empty_table(), letters
+def checked(table: pa.Table) -> pa.Table:
+    """The same table, whose strings are text indeed: a sender may say so of any bytes."""
+    table.validate(full=True)
+    return table
+
+
+def _by_halves(items: Any, parse: Callable[[Any], pa.Table]) -> tuple[list[pa.Table], list[tuple[Any, str]]]:
+    """What can be parsed of some items, and those that cannot, each with the reason."""
+    if not len(items):
+        return [], []
+    try:
+        return [parse(items)], []
+    except (KeyError, pa.ArrowException) as error:
+        if len(items) == 1:
+            return [], [(items[0], str(error).splitlines()[0])]
+    middle = len(items) // 2
+    (left, left_bad), (right, right_bad) = _by_halves(items[:middle], parse), _by_halves(items[middle:], parse)
+    return left + right, left_bad + right_bad
+
+
+def _shown(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace")

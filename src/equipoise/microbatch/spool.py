@@ -35,7 +35,7 @@ import pyarrow as pa
 from equipoise.errors import CheckpointInUse, Damaged, FormatError, Mismatch, StorageFailed
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
-from equipoise.storage import Storage
+from equipoise.storage import Storage, sync_folder
 
 SPLIT = "__equipoise_split"
 """Column of a block: whether the key of the row has rows in other blocks too (the block's reference table)."""
@@ -143,6 +143,10 @@ class Spool:
             raise
         for name in ("", "sealed", "blocks"):
             self._storage.clean(name)
+        newest = max(self.numbers(), default=-1)
+        for name in set(self._storage.names("blocks")).difference(self._storage.names("sealed")):
+            if int(name) < newest:  # forgotten by half
+                self._storage.delete(f"blocks/{name}")
 
     def close(self) -> None:
         """Let another receiver in."""
@@ -160,6 +164,7 @@ class Spool:
                 if self._log is None or self._log[0] != batch:
                     self._close_log()
                     self._log = (batch, (self.folder / "open" / _name(batch)).open("ab"))
+                    sync_folder(str(self.folder / "open"))
                 file = self._log[1]
                 failpoint("spool.before-append")
                 file.write(_LENGTH.pack(len(frame)) + frame)
@@ -245,6 +250,10 @@ class Spool:
     def times(self) -> list[tuple[int, float]]:
         """Number and seconds of the latest batches of the query."""
         return [(int(number), float(seconds)) for number, seconds in self._small("times", [])]
+
+    def forget_times(self) -> None:
+        """Forget how long batches took: they are of another run."""
+        self._keep("times", [])
 
     def add_time(self, number: int, seconds: float) -> None:
         """Tell how long a batch of the query took."""
@@ -334,8 +343,8 @@ class Spool:
             end = (
                 at + _LENGTH.size + (_LENGTH.unpack_from(data, at)[0] if at + _LENGTH.size <= len(data) else len(data))
             )
-            if end > len(data):
-                break  # cut short by a crash: never acknowledged
+            if end > len(data) or not data[at:].strip(b"\0"):
+                break  # cut short by a crash, or of bytes that never came to the disk: never acknowledged
             try:
                 stored, when, position = unseal("tuples", _FORMAT, data[at + _LENGTH.size : end])
             except FormatError as error:

@@ -24,7 +24,6 @@ from equipoise.spark.stream.columns import PART
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.order import Manifest, Order
-from equipoise.spark.stream.query import StatefulQuery
 from equipoise.spark.stream.settings import Settings, Sink
 from equipoise.spark.stream.stateful import StatefulStream
 from equipoise.spark.stream.user_code import SparkSchemas
@@ -72,7 +71,7 @@ def microbatch(
         From the rows of a batch to those that are reduced, as DataFrames. Keep the key, and the column
         ``__equipoise_split``, without which all keys go by hash.
     interval
-        Length of a batch, as in the source's option; also the trigger.
+        Length of a batch, as in the source's option. Batches are processed as soon as they are sealed.
     window, slide
         Length of a window and from one result to the next, multiples of the interval; ``slide`` is the interval by
         default. Without a window, results are running totals of the keys that changed.
@@ -203,18 +202,6 @@ class MicrobatchStream(StatefulStream):
         if window is not None:
             self._code.runner = partial(WindowRunner, processor)
 
-    def start(
-        self,
-        sink: Sink,
-        checkpointLocation: str,  # noqa: N803 - Spark's own name
-        *,
-        trigger: str | Mapping[str, Any] | None = None,
-        queryName: str | None = None,  # noqa: N803 - Spark's own name
-    ) -> StatefulQuery:
-        """Start the query, or go on where it ended; as for ``stateful``, with the interval as trigger by default."""
-        every = f"{round(1000 * self._seconds)} milliseconds"
-        return super().start(sink, checkpointLocation, trigger=trigger or every, queryName=queryName)
-
     def _settings(self, checkpoint: Checkpoint, sink: Sink, trigger: Mapping[str, Any]) -> Settings:
         settings = super()._settings(checkpoint, sink, trigger)
         return dataclasses.replace(settings, visit_every=None if self._window is None else self._window[1])
@@ -244,9 +231,13 @@ class _MicrobatchJobs(SparkJobs):
 
     def _bucket_count(self) -> int:
         tasks = None if self._spool is None else Spool(self._spool).tasks()
+        if tasks is None and self._spool is not None:
+            raise Mismatch(
+                f"no source uses the spool {self._spool}; give the query the one that its source has, or none"
+            )
         if tasks is None:
             return self._buckets
-        if tasks.interval != self._interval:
+        if abs(tasks.interval - self._interval) > 1e-9:
             raise Mismatch(
                 f"the source makes a batch every {tasks.interval:g} seconds, the query expects one every "
                 f"{self._interval:g}; give both the same interval"

@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from equipoise.durations import seconds_of
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
-from equipoise.microbatch.receiver import Cutting, Receiver, require_hashable
+from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
 from equipoise.microbatch.socket_feed import SocketFeed
 from equipoise.microbatch.spool import SPLIT, Section, Spool
 
@@ -133,9 +133,11 @@ class PlannedReader(DataSourceStreamReader):
         fields = [field for field in schema.fields if field.name != SPLIT]
         self._schema: pa.Schema = to_arrow_schema(StructType(fields), timezone="UTC")
         self._cutting = _cutting(options)
-        require_hashable(self._schema, self._cutting.key)
+        require_columns(self._schema, self._cutting)
         self._spool = Spool(options["spool"])
         self._receiver: Receiver | None = None
+        self._released = 0
+        self._end: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         kept = self.__dict__ | {"_receiver": None, "_functions": {}, "_spool": None}
@@ -147,17 +149,19 @@ class PlannedReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's own name
         """The oldest batch that is there."""
-        receiver = self._receiving()
-        return {"batch": min([*self._spool.numbers(), receiver.sealed])}
+        sealed = self._receiving().sealed
+        return {"batch": min([*self._spool.numbers(), sealed])}
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's own name
         """The batch after the last, if it is sealed: one batch at a time, whatever has piled up."""
-        first, sealed = self._receiver is None, self._receiving().sealed
-        last = self._spool.released() if start is None else start["batch"]
-        # who does not say where it is may not know the batch that was handed out last before a crash
-        upto = last if start is None and first else min(sealed, last + 1)
-        if upto != self._spool.released():
+        sealed = self._receiving().sealed
+        if start is None:  # Spark 4.1 does not say where it is, but has asked for the blocks up to there
+            start = {"batch": self._end if self._end is not None else self._released}
+        self._require(start["batch"], sealed)
+        upto = min(sealed, start["batch"] + 1)
+        if upto != self._released:
             self._spool.release(upto)
+            self._released = upto
         return {"batch": upto}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's own name
@@ -166,12 +170,22 @@ class PlannedReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[BlockPartition]:
         """The blocks, as they were written when the batch was sealed."""
-        self._receiving()
+        self._require(end["batch"], self._receiving().sealed)
+        self._end = end["batch"]
         return [
             BlockPartition(number, section)
             for number in range(start["batch"], end["batch"])
             for section in self._spool.batch(number).blocks
         ]
+
+    def _require(self, batch: int, sealed: int) -> None:
+        """Refuse a spool that lacks what the query has read: its tuples would be counted again."""
+        if batch > sealed:
+            raise Mismatch(
+                f"the query has read {batch} batches, but the spool {self._spool.folder} has sealed only {sealed}; it "
+                "is another spool, or was emptied: give the query its own, or begin with a new checkpoint and a new "
+                "spool"
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a block, key by key."""
@@ -193,6 +207,7 @@ class PlannedReader(DataSourceStreamReader):
             receiver = Receiver(self._spool, feed, self._schema, self._cutting)
             receiver.start()
             self._receiver = receiver
+            self._released = self._spool.released()
         return self._receiver
 
 

@@ -137,6 +137,7 @@ class Engine(Generic[Rows]):
             state_schema=settings.state_arrow,
             initial=not version,
             visits_all=bool(version and settings.visit_every and version % settings.visit_every == 0),
+            counts_parts=settings.aggregator is not None,
         )
 
     def _commit(self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float) -> Commit:

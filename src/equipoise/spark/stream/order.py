@@ -58,6 +58,8 @@ class Order:
         Whether the rows are initial state.
     visits_all
         Whether all keys are visited, not only those with rows.
+    counts_parts
+        Whether what other tasks have done for a key is a load of its own: where its owner could do it as well.
     """
 
     location: str
@@ -84,6 +86,7 @@ class Order:
     state_schema: pa.Schema | None = None
     initial: bool = False
     visits_all: bool = False
+    counts_parts: bool = True
 
     @property
     def batch(self) -> int:

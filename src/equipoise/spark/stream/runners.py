@@ -188,8 +188,9 @@ class ProcessorRunner(Runner):
                 raise failed(self._order, what, fingerprint, error) from error
             for _ in frames:
                 pass
-            measured.append((group, fingerprint, keyed.rows, clock() - start + keyed.elsewhere.seconds))
-            meter.add_elsewhere(keyed.elsewhere.rows, keyed.elsewhere.seconds)
+            elsewhere = keyed.elsewhere if self._order.counts_parts else Elsewhere()
+            measured.append((group, fingerprint, keyed.rows, clock() - start + elsewhere.seconds))
+            meter.add_elsewhere(elsewhere.rows, elsewhere.seconds)
         _report(measured, meter)
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
