@@ -127,7 +127,7 @@ def lineitems(count: int) -> pa.Table:
     if generator is None:
         sys.exit("the TPC-H queries need tpchgen-cli; install it with: pip install tpchgen-cli")
     with tempfile.TemporaryDirectory() as folder:
-        command = [generator, "-s", "0.01", "--tables", "lineitem", "--format", "parquet", "--output-dir", folder]
+        command = [generator, "parquet", "-s", "0.01", "--tables", "lineitem", "--output-dir", folder]
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - a fixed command
         table = pq.read_table(next(Path(folder).rglob("lineitem*.parquet")))
     names = {

@@ -9,6 +9,8 @@ from equipoise import SparkUnavailable
 from equipoise.requirements import require_java
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+# a JVM that lives for a minute spends less on compiling than it would gain
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

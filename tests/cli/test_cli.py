@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
 def test_the_demo_prints_a_table_and_leaves_a_report(tmp_path):
     small = ["--batches", "4", "--rows", "400", "--partitions", "4", "--slots", "2", "--ideal", "0.05"]
     command = [sys.executable, "-m", "equipoise", "demo", "--out", str(tmp_path / "report"), *small]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)  # a session of its own
+    wide = os.environ | {"COLUMNS": "160"}
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=wide)
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert "same state" in answer.stdout
     page = (tmp_path / "report" / "report.html").read_text()

@@ -131,17 +131,19 @@ def test_a_full_spool_slows_the_feed_and_drops_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("equipoise.microbatch.feeds.CHUNK_ROWS", 500)
     feed = generated(30_000, rate=1e6)
     receiver = started(tmp_path, feed, blocks=2, spool_bytes=1 << 16)
-    wait_for(lambda: receiver.sealed >= 5)
+    wait_for(lambda: Spool(tmp_path).bytes >= 1 << 16)
+    time.sleep(3 * INTERVAL)
     assert not feed.is_done
     assert Spool(tmp_path).bytes < (1 << 16) + 20_000  # one chunk more
-    found = []
+    found, spool = [], Spool(tmp_path)
     until = time.monotonic() + 60
-    while not (receiver.is_done and Spool(tmp_path).numbers() == [receiver.sealed - 1]):
+    while not (receiver.is_done and spool.numbers() == [receiver.sealed - 1]):
         assert time.monotonic() < until
-        spool, sealed = Spool(tmp_path), receiver.sealed
+        sealed = receiver.sealed
         for number in spool.numbers():
             if number < sealed - 1:
                 found += [k for s in spool.batch(number).blocks for k in spool.block(number, s)["key"].to_pylist()]
+        spool.release(sealed)
         receiver.forget(sealed - 1)
         time.sleep(0.02)
     receiver.stop()

@@ -50,7 +50,14 @@ def test_the_python_in_the_documentation_runs(document, request, tmp_path, monke
         exec(compile(block, str(document), "exec"), namespace)  # noqa: S102 - our own documentation
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+TAKES_LONG = {"prompt_queries.py"}  # windows of 30 s; see tests/spark/test_prompt_queries.py for short ones
+EXAMPLES = [
+    pytest.param(path, id=path.name, marks=[pytest.mark.long] if path.name in TAKES_LONG else [])
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("script", EXAMPLES)
 def test_an_example_runs_to_its_end(script, request):
     request.getfixturevalue("spark")  # asks for Java in the same words
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)

@@ -89,7 +89,7 @@ def _last_plan(storage):
 
 def _outputs(storage):
     log = CommitLog(storage)
-    return engine._verify(storage, log.read(log.head()))
+    return engine.verify_outputs(storage, log.read(log.head()))
 
 
 def _claimed(storage):

@@ -46,6 +46,7 @@ def test_killed_at_a_step(tmp_path, point):
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.long
 def test_a_driver_that_is_killed_goes_on(tmp_path):
     killed = run(tmp_path, failpoint="driver.after-commit:3")
     assert killed.returncode == -9, killed.stderr[-2000:]
