@@ -5,7 +5,7 @@ import pytest
 
 from equipoise import CheckFailed
 from equipoise.checks import check_blocks, check_buckets
-from equipoise.microbatch import BLOCKS, prompt_blocks, prompt_buckets
+from equipoise.microbatch import BLOCKS, prompt_blocks, prompt_buckets, ranked_homes
 from equipoise.microbatch.blocks import Blocks
 
 
@@ -55,3 +55,15 @@ def test_broken_promises_are_found():
         check_buckets(lambda keys, *_: (np.arange(len(keys)) % _[-1]).astype(np.int32))
     with pytest.raises(CheckFailed, match="outside of 0"):
         check_buckets(lambda keys, *_: np.full(len(keys), 99, dtype=np.int32))
+
+
+def test_large_split_keys_do_not_meet_in_one_bucket():
+    homes = ranked_homes(np.arange(40), 8)
+    shares = 1 / np.arange(1, 41)
+    loads = np.bincount(homes, shares, 8)
+    assert loads.max() < 1.35
+    check_buckets(
+        lambda keys, sizes, split, count: prompt_buckets(
+            keys, sizes, split, count, turns=False, homes=ranked_homes(keys % 1000, count)
+        )
+    )

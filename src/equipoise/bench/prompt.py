@@ -30,7 +30,7 @@ KEYS = 1000
 
 
 METHODS = {
-    "prompt": ("level", "prompt"),
+    "prompt": ("level", "level"),
     "prompt as printed": ("prompt", "prompt"),
     "time-based": ("time", "hash"),
     "hash": ("hash", "hash"),
@@ -118,7 +118,7 @@ def _blocks(spark: SparkSession, folder: str, batch: SealedBatch) -> DataFrame:
                 yield from Spool(folder).block(0, batch.blocks[number]).to_batches()
 
     numbers = spark.range(0, len(batch.blocks), 1, len(batch.blocks))
-    return numbers.mapInArrow(read, f"key bigint, {SPLIT} boolean")
+    return numbers.mapInArrow(read, f"key bigint, {SPLIT} int")
 
 
 def serving(seconds_per_row: float) -> Callable[[DataFrame], DataFrame]:

@@ -10,7 +10,7 @@ from equipoise.microbatch.baselines import (
     time_blocks,
 )
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
-from equipoise.microbatch.buckets import prompt_buckets
+from equipoise.microbatch.buckets import prompt_buckets, ranked_homes
 from equipoise.microbatch.level_blocks import level_blocks
 from equipoise.microbatch.scaling import AutoScale, Scaled
 from equipoise.microbatch.windows import Window
@@ -30,6 +30,7 @@ __all__ = [
     "post_sorted",
     "prompt_blocks",
     "prompt_buckets",
+    "ranked_homes",
     "routed_blocks",
     "time_blocks",
 ]

@@ -35,8 +35,27 @@ def _deal(order: Any, sizes: Any, room: Any, turns: bool, out: Any) -> None:
                 left = buckets
 
 
+def ranked_homes(ranks: ArrayLike, buckets: int) -> NDArray[np.int64]:
+    """Buckets of split keys from their ranks by size: dealt to and fro, so that no two large ones meet.
+
+    Examples
+    --------
+    >>> ranked_homes([0, 1, 2, 3, 4, 5, 6], 3).tolist()
+    [0, 1, 2, 2, 1, 0, 0]
+    """
+    count = whole("buckets", buckets, 1)
+    turn = np.mod(np.asarray(ranks, dtype=np.int64), 2 * count)
+    return np.where(turn < count, turn, 2 * count - 1 - turn)
+
+
 def prompt_buckets(
-    keys: ArrayLike, sizes: ArrayLike, split: ArrayLike, buckets: int, *, turns: bool = True
+    keys: ArrayLike,
+    sizes: ArrayLike,
+    split: ArrayLike,
+    buckets: int,
+    *,
+    turns: bool = True,
+    homes: ArrayLike | None = None,
 ) -> NDArray[np.int32]:
     """Bucket of each cluster of a map task by algorithm 3.
 
@@ -62,6 +81,9 @@ def prompt_buckets(
         r, number of reduce buckets.
     turns
         Whether a bucket that was given a cluster waits for the others.
+    homes
+        Bucket of each split key, which all tasks must agree on; default its hash, as in the paper. Entries of other
+        keys mean nothing.
 
     References
     ----------
@@ -78,7 +100,7 @@ def prompt_buckets(
     if not len(known) == len(weights) == len(flags):
         raise InvalidArgument(f"{len(known)} keys, {len(weights)} sizes and {len(flags)} flags; give one of each a key")
     out = np.empty(len(known), dtype=np.int32)
-    out[flags] = np.mod(known[flags], count)
+    out[flags] = np.mod(known if homes is None else np.asarray(homes, dtype=np.int64).reshape(-1), count)[flags]
     room = np.full(count, weights.sum() / count) - np.bincount(out[flags], weights[flags], count)
     whole_keys = np.flatnonzero(~flags)
     order = whole_keys[np.lexsort((known[whole_keys], -weights[whole_keys]))]

@@ -328,15 +328,18 @@ class Receiver:
 
 
 def cut_table(table: pa.Table, batch: Batch, blocks: Blocks) -> list[pa.Table]:
-    """The rows of each block, key by key, and whether each has rows of its key elsewhere."""
+    """The rows of each block, key by key, each with the rank of its key among those that are split."""
     if not len(batch):
-        return [table.append_column(SPLIT, pa.array([], pa.bool_())) for _ in range(blocks.count)]
-    split = np.zeros(len(batch.keys), dtype=bool)
-    split[blocks.split] = True
-    of_key = np.repeat(split, np.diff(batch.starts))
+        return [table.append_column(SPLIT, pa.array([], pa.int32())) for _ in range(blocks.count)]
+    ranks = np.full(len(batch.keys), -1, dtype=np.int32)
+    by_size = np.lexsort((batch.keys[blocks.split], -batch.sizes[blocks.split]))
+    ranks[blocks.split[by_size]] = np.arange(len(blocks.split))
+    of_key = np.repeat(ranks, np.diff(batch.starts))
     targets = blocks.of_tuples(batch)[batch.tuples]
     order = np.argsort(targets, kind="stable")
-    rows = table.take(pa.array(batch.tuples[order])).append_column(SPLIT, pa.array(of_key[order]))
+    rows = table.take(pa.array(batch.tuples[order])).append_column(
+        SPLIT, pa.array(of_key[order], mask=of_key[order] < 0)
+    )
     ends = np.cumsum(np.bincount(targets, minlength=blocks.count))
     return [rows.slice(int(first), int(last - first)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 

@@ -44,7 +44,7 @@ def microbatch(
     slide: str | float | None = None,
     buckets: int | None = None,
     combine: bool = True,
-    allocation: str = "prompt",
+    allocation: str = "level",
     **options: Any,
 ) -> "MicrobatchStream":
     """A query over a stream whose micro-batches are planned before they run.
@@ -80,7 +80,7 @@ def microbatch(
     combine
         Whether map tasks reduce their own rows, so that only buffers travel.
     allocation
-        ``prompt`` or ``hash``.
+        ``level``, ``prompt`` (algorithm 3, where split keys go by hash) or ``hash``.
     **options
         Further ones of ``stateful``: ``retain``, ``cache``, and those of the policy.
     """

@@ -86,11 +86,11 @@ class PlannedSource(DataSource):
         return "equipoise"
 
     def schema(self) -> str:
-        """The tuples' columns, and whether the key of a row is split over blocks."""
+        """The tuples' columns, and the rank of the key of a row among those that are split over blocks."""
         text = self.options.get("schema")
         if text is None:
             raise InvalidArgument("the source equipoise needs the option schema, for example 'word string, n bigint'")
-        return f"{text}, {SPLIT} boolean"
+        return f"{text}, {SPLIT} int"
 
     def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
         """The reader; cheap, since Spark makes several."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from equipoise.errors import InvalidArgument
-from equipoise.microbatch import prompt_buckets
+from equipoise.microbatch import prompt_buckets, ranked_homes
 from equipoise.microbatch.spool import SPLIT
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.keys import as_column
@@ -31,8 +31,7 @@ from equipoise.state.codec import KeyCodec, row_codec
 
 Batches = Iterator[pa.RecordBatch]
 _BUCKET = "__equipoise_bucket"
-ALLOCATIONS = ("prompt", "hash")
-"""How clusters may be allocated to buckets: by algorithm 3, or by hash alone."""
+_UNKNOWN = -1  # in place of a rank where it is not known whether a key is split
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Stages:
     schema: dict[str, object]
     map: Callable[[DataFrame], DataFrame] | None = None
     combine: bool = True
-    allocation: str = "prompt"
+    allocation: str = "level"
 
     def __post_init__(self) -> None:
         if self.allocation not in ALLOCATIONS:
@@ -82,7 +81,7 @@ class Stages:
         if missing:
             raise InvalidArgument(f"map must keep the key column {missing[0]!r}; it gave {', '.join(mapped.columns)}")
         if SPLIT not in mapped.columns:  # it is not known which keys are whole
-            mapped = mapped.withColumn(SPLIT, F.lit(True))
+            mapped = mapped.withColumn(SPLIT, F.lit(_UNKNOWN))
         values = [name for name in mapped.columns if name not in key and name != SPLIT]
         columns = [as_column(mapped, name) for name in (*key, *values, SPLIT)]
         keys = [as_column(mapped, name) for name in key]
@@ -98,7 +97,7 @@ class Stages:
         return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], part]))
 
     def _map_task(self, order: Order, buckets: int) -> Callable[[Batches], Batches]:
-        allocate = allocated if self.allocation == "prompt" else _by_hash
+        allocate = ALLOCATIONS[self.allocation]
         make_parts = self._part_maker(order) if self.combine else None
 
         def run(batches: Batches) -> Batches:
@@ -153,15 +152,37 @@ class Stages:
         return run
 
 
-def allocated(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """Bucket of each row of a map task by algorithm 3; a cluster is as large as what is sent of it."""
-    keys, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_inverse=True)
-    sizes = np.ones(table.num_rows)
-    if PART in table.column_names:
-        sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
-    split = np.bincount(inverse, np.asarray(table[SPLIT]), len(keys)) > 0
-    return np.asarray(prompt_buckets(keys, np.bincount(inverse, sizes, len(keys)), split, buckets)[inverse])
+def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
+    """Algorithm 3, but large split keys do not meet: all tasks know their ranks, which the blocks carry."""
+    return _allocated(table, buckets, by_rank=True)
+
+
+def _as_printed(table: pa.Table, buckets: int) -> NDArray[np.int32]:
+    """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room."""
+    return _allocated(table, buckets, by_rank=False)
 
 
 def _by_hash(table: pa.Table, buckets: int) -> NDArray[np.int32]:
     return np.asarray(np.mod(table[FINGERPRINT].to_numpy(), buckets), dtype=np.int32)
+
+
+ALLOCATIONS: dict[str, Callable[[pa.Table, int], NDArray[np.int32]]] = {
+    "level": _level,
+    "prompt": _as_printed,
+    "hash": _by_hash,
+}
+"""How the clusters of a map task may be allocated to buckets."""
+
+
+def _allocated(table: pa.Table, buckets: int, *, by_rank: bool) -> NDArray[np.int32]:
+    """Bucket of each row of a map task; a cluster is as large as what is sent of it."""
+    keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
+    sizes = np.ones(table.num_rows)
+    if PART in table.column_names:
+        sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
+    ranks = table[SPLIT].take(pa.array(first))
+    split = ranks.is_valid().to_numpy()
+    known = ranks.fill_null(_UNKNOWN).to_numpy()
+    homes = np.where(by_rank & (known >= 0), ranked_homes(known, buckets), keys)
+    clusters = np.bincount(inverse, sizes, len(keys))
+    return np.asarray(prompt_buckets(keys, clusters, split, buckets, turns=False, homes=homes)[inverse])
