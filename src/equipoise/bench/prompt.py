@@ -78,7 +78,7 @@ def sealed(arrivals: Arrivals, method: str, blocks: int, folder: Path) -> Sealed
     batch = buffer.close()
     cut = time_blocks(batch, blocks, arrivals.times, 0, 1) if method == "time" else BLOCKS[method](batch, blocks)
     spool = Spool(folder)
-    return spool.seal(0, cut_table(pa.table({"key": arrivals.keys}), batch, cut), None, {})
+    return spool.seal(0, cut_table(pa.table({"key": arrivals.keys}), batch, cut, SLOTS), None, {})
 
 
 @dataclass(frozen=True)

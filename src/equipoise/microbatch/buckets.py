@@ -4,6 +4,7 @@ Keys that are split over blocks must meet in one bucket, so they go by hash. The
 largest goes to the bucket with most room, which then steps back until every other bucket has had its turn.
 """
 
+import heapq
 from typing import Any
 
 import numpy as np
@@ -35,17 +36,22 @@ def _deal(order: Any, sizes: Any, room: Any, turns: bool, out: Any) -> None:
                 left = buckets
 
 
-def ranked_homes(ranks: ArrayLike, buckets: int) -> NDArray[np.int64]:
-    """Buckets of split keys from their ranks by size: dealt to and fro, so that no two large ones meet.
+def level_homes(sizes: ArrayLike, buckets: int) -> NDArray[np.int64]:
+    """Buckets of split keys: the largest first, each where least is yet, so that no two large ones meet.
 
     Examples
     --------
-    >>> ranked_homes([0, 1, 2, 3, 4, 5, 6], 3).tolist()
-    [0, 1, 2, 2, 1, 0, 0]
+    >>> level_homes([9, 5, 4, 3], 3).tolist()
+    [0, 1, 2, 2]
     """
-    count = whole("buckets", buckets, 1)
-    turn = np.mod(np.asarray(ranks, dtype=np.int64), 2 * count)
-    return np.where(turn < count, turn, 2 * count - 1 - turn)
+    weights = np.asarray(sizes, dtype=np.float64).reshape(-1)
+    loads = [(0.0, bucket) for bucket in range(whole("buckets", buckets, 1))]
+    homes = np.empty(len(weights), dtype=np.int64)
+    for key in np.argsort(-weights, kind="stable").tolist():
+        load, bucket = loads[0]
+        homes[key] = bucket
+        heapq.heapreplace(loads, (load + weights[key], bucket))
+    return homes
 
 
 def prompt_buckets(

@@ -26,6 +26,7 @@ from equipoise.metrics import block_cardinality_imbalance, block_size_imbalance,
 from equipoise.microbatch.accumulator import Accumulator, Batch
 from equipoise.microbatch.baselines import BLOCKS, time_blocks
 from equipoise.microbatch.blocks import Blocks
+from equipoise.microbatch.buckets import level_homes
 from equipoise.microbatch.feeds import Chunk, Feed
 from equipoise.microbatch.scaling import AutoScale
 from equipoise.microbatch.spool import SPLIT, Spool, Tasks, Tuples
@@ -279,7 +280,7 @@ class Receiver:
         table = pa.concat_tables(tables) if tables else self._schema.empty_table()
         count = max(1, min(tasks.blocks, batch.size))
         blocks = self._blocks(batch, count, times, buffer)
-        cut = cut_table(table, batch, blocks)
+        cut = cut_table(table, batch, blocks, tasks.buckets)
         planned = time.perf_counter()
         measures = {
             "rows": len(batch),
@@ -327,14 +328,13 @@ class Receiver:
         return {"load": max(loads), "loads": loads, "action": action, "reason": reason}
 
 
-def cut_table(table: pa.Table, batch: Batch, blocks: Blocks) -> list[pa.Table]:
-    """The rows of each block, key by key, each with the rank of its key among those that are split."""
+def cut_table(table: pa.Table, batch: Batch, blocks: Blocks, buckets: int) -> list[pa.Table]:
+    """The rows of each block, key by key; those of split keys with the bucket in which they are to meet."""
     if not len(batch):
         return [table.append_column(SPLIT, pa.array([], pa.int32())) for _ in range(blocks.count)]
-    ranks = np.full(len(batch.keys), -1, dtype=np.int32)
-    by_size = np.lexsort((batch.keys[blocks.split], -batch.sizes[blocks.split]))
-    ranks[blocks.split[by_size]] = np.arange(len(blocks.split))
-    of_key = np.repeat(ranks, np.diff(batch.starts))
+    homes = np.full(len(batch.keys), -1, dtype=np.int32)
+    homes[blocks.split] = level_homes(batch.sizes[blocks.split], buckets)
+    of_key = np.repeat(homes, np.diff(batch.starts))
     targets = blocks.of_tuples(batch)[batch.tuples]
     order = np.argsort(targets, kind="stable")
     rows = table.take(pa.array(batch.tuples[order])).append_column(

@@ -38,8 +38,8 @@ from equipoise.framing import seal, unseal
 from equipoise.storage import Storage, sync_folder
 
 SPLIT = "__equipoise_split"
-"""Column of a block, its reference table: for a key that has rows in other blocks too its rank among all such keys of
-the batch, by size; NULL for a key that is whole."""
+"""Column of a block, its reference table: for a key that has rows in other blocks too the bucket in which they are to
+meet; NULL for a key that is whole."""
 
 HISTORY_LINES = 10_000
 """Batches that the history keeps at least."""

@@ -86,7 +86,7 @@ class PlannedSource(DataSource):
         return "equipoise"
 
     def schema(self) -> str:
-        """The tuples' columns, and the rank of the key of a row among those that are split over blocks."""
+        """The tuples' columns, and where rows of a key that is split over blocks are to meet."""
         text = self.options.get("schema")
         if text is None:
             raise InvalidArgument("the source equipoise needs the option schema, for example 'word string, n bigint'")

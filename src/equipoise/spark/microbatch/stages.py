@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from equipoise.errors import InvalidArgument
-from equipoise.microbatch import prompt_buckets, ranked_homes
+from equipoise.microbatch import prompt_buckets
 from equipoise.microbatch.spool import SPLIT
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.keys import as_column
@@ -31,7 +31,7 @@ from equipoise.state.codec import KeyCodec, row_codec
 
 Batches = Iterator[pa.RecordBatch]
 _BUCKET = "__equipoise_bucket"
-_UNKNOWN = -1  # in place of a rank where it is not known whether a key is split
+_UNKNOWN = -1  # in place of a bucket where it is not known whether a key is split
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,13 @@ class Stages:
 
 
 def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """Algorithm 3, but large split keys do not meet: all tasks know their ranks, which the blocks carry."""
-    return _allocated(table, buckets, by_rank=True)
+    """Algorithm 3, but split keys go where the blocks say, so that no two large ones meet."""
+    return _allocated(table, buckets, as_said=True)
 
 
 def _as_printed(table: pa.Table, buckets: int) -> NDArray[np.int32]:
     """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room."""
-    return _allocated(table, buckets, by_rank=False)
+    return _allocated(table, buckets, as_said=False)
 
 
 def _by_hash(table: pa.Table, buckets: int) -> NDArray[np.int32]:
@@ -174,15 +174,15 @@ ALLOCATIONS: dict[str, Callable[[pa.Table, int], NDArray[np.int32]]] = {
 """How the clusters of a map task may be allocated to buckets."""
 
 
-def _allocated(table: pa.Table, buckets: int, *, by_rank: bool) -> NDArray[np.int32]:
+def _allocated(table: pa.Table, buckets: int, *, as_said: bool) -> NDArray[np.int32]:
     """Bucket of each row of a map task; a cluster is as large as what is sent of it."""
     keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
     sizes = np.ones(table.num_rows)
     if PART in table.column_names:
         sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
-    ranks = table[SPLIT].take(pa.array(first))
-    split = ranks.is_valid().to_numpy()
-    known = ranks.fill_null(_UNKNOWN).to_numpy()
-    homes = np.where(by_rank & (known >= 0), ranked_homes(known, buckets), keys)
+    said = table[SPLIT].take(pa.array(first))
+    split = said.is_valid().to_numpy()
+    known = said.fill_null(_UNKNOWN).to_numpy()
+    homes = np.where(as_said & (known >= 0), known, keys)
     clusters = np.bincount(inverse, sizes, len(keys))
     return np.asarray(prompt_buckets(keys, clusters, split, buckets, turns=False, homes=homes)[inverse])
