@@ -21,15 +21,15 @@ from equipoise.microbatch.spool import Spool
 from equipoise.simulate.workloads import sample, zipf_shares
 from equipoise.spark import microbatch, register
 
-_SLOTS, _TASKS, _INTERVAL = 16, 4, 5.0
-_SERVICE = 0.008  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
+_SLOTS, _TASKS, _INTERVAL = 16, 4, 10.0
+_SERVICE = 0.02  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
 
 
 def run(context: Context) -> Result:
     """Run the ramp and look at what the source and the query recorded."""
-    ramp, rest = (40.0, 20.0) if context.quick else (100.0, 60.0)
+    ramp, rest = (40.0, 20.0) if context.quick else (120.0, 80.0)
     with local_spark(_SLOTS) as spark, scratch() as folder:
-        register(spark, ramping=_ramping(Rate(300, "ramp", swing=400, period=ramp), context.seed))
+        register(spark, ramping=_ramping(Rate(150, "ramp", swing=100, period=ramp), context.seed))
         spool = str(folder / "spool")
         stream = spark.readStream.format("equipoise").options(
             schema="key bigint", key="key", spool=spool, feed="ramping", interval=_INTERVAL,
