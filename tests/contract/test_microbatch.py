@@ -5,7 +5,7 @@ import pytest
 
 from equipoise import CheckFailed
 from equipoise.checks import check_blocks, check_buckets
-from equipoise.microbatch import BLOCKS, level_homes, prompt_blocks, prompt_buckets
+from equipoise.microbatch import BLOCKS, level_buckets, prompt_blocks, prompt_buckets
 from equipoise.microbatch.blocks import Blocks
 
 
@@ -57,11 +57,8 @@ def test_broken_promises_are_found():
         check_buckets(lambda keys, *_: np.full(len(keys), 99, dtype=np.int32))
 
 
-def test_large_split_keys_do_not_meet_in_one_bucket():
-    shares = 1 / np.arange(1, 41)
-    loads = np.bincount(level_homes(shares, 8), shares, 8)
-    assert loads.max() == 1.0  # the hottest key alone
-    assert loads.min() > 0.9 * (shares.sum() - 1) / 7
-    check_buckets(
-        lambda keys, sizes, split, count: prompt_buckets(keys, sizes, split, count, turns=False, homes=keys % 1000)
-    )
+def test_buckets_by_all_sizes_are_level():
+    shares = 1 / np.arange(1, 1001)
+    loads = np.bincount(level_buckets(shares, 16), shares, 16)
+    assert np.sort(loads)[-2:].tolist() == [0.5, 1.0]  # the two hottest keys, alone
+    assert np.ptp(np.sort(loads)[:-2]) <= 2 * shares[-1]

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import InvalidArgument, Mismatch
-from equipoise.microbatch.spool import SPLIT
+from equipoise.microbatch.spool import BUCKET
 from equipoise.spark import Aggregator, microbatch, read_batches, register
 from equipoise.spark.microbatch.source import PlannedReader
 
@@ -163,7 +163,7 @@ def test_a_map_keeps_or_drops_our_column_and_the_result_is_the_same(spark, tmp_p
         stream = source(spark, tmp_path, method="prompt")
 
         def twice(rows):
-            assert SPLIT in rows.columns
+            assert BUCKET in rows.columns
             return rows.select("word", "n", F.explode(F.array(F.lit(1), F.lit(2))).alias("twice"))
 
         return microbatch(stream, "word", Count(), "word string, n bigint", 2, map=twice, interval=INTERVAL, buckets=2)
@@ -172,7 +172,7 @@ def test_a_map_keeps_or_drops_our_column_and_the_result_is_the_same(spark, tmp_p
 
 
 def test_the_source_alone_gives_the_tuples(spark, tmp_path, words):
-    source(spark, tmp_path).drop(SPLIT).writeStream.format("parquet").option(
+    source(spark, tmp_path).drop(BUCKET).writeStream.format("parquet").option(
         "checkpointLocation", str(tmp_path / "cp")
     ).trigger(processingTime="500 milliseconds").start(str(tmp_path / "plain")).awaitTermination(1)
     query = spark.streams.active[0]

@@ -17,7 +17,7 @@ from equipoise.bench.split_agg import SlowCount
 from equipoise.microbatch import BLOCKS, Accumulator, time_blocks
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import cut_table
-from equipoise.microbatch.spool import SPLIT, SealedBatch, Spool
+from equipoise.microbatch.spool import BUCKET, SealedBatch, Spool
 from equipoise.simulate.workloads import sample, zipf_shares
 from equipoise.spark.microbatch.stages import Stages
 from equipoise.spark.stream.columns import PART
@@ -118,7 +118,7 @@ def _blocks(spark: SparkSession, folder: str, batch: SealedBatch) -> DataFrame:
                 yield from Spool(folder).block(0, batch.blocks[number]).to_batches()
 
     numbers = spark.range(0, len(batch.blocks), 1, len(batch.blocks))
-    return numbers.mapInArrow(read, f"key bigint, {SPLIT} int")
+    return numbers.mapInArrow(read, f"key bigint, {BUCKET} int")
 
 
 def serving(seconds_per_row: float) -> Callable[[DataFrame], DataFrame]:

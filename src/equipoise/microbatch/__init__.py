@@ -10,7 +10,7 @@ from equipoise.microbatch.baselines import (
     time_blocks,
 )
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
-from equipoise.microbatch.buckets import level_homes, prompt_buckets
+from equipoise.microbatch.buckets import level_buckets, prompt_buckets
 from equipoise.microbatch.level_blocks import level_blocks
 from equipoise.microbatch.scaling import AutoScale, Scaled
 from equipoise.microbatch.windows import Window
@@ -27,7 +27,7 @@ __all__ = [
     "few_fragments_blocks",
     "first_fit_blocks",
     "level_blocks",
-    "level_homes",
+    "level_buckets",
     "post_sorted",
     "prompt_blocks",
     "prompt_buckets",

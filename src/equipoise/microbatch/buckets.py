@@ -4,7 +4,6 @@ Keys that are split over blocks must meet in one bucket, so they go by hash. The
 largest goes to the bucket with most room, which then steps back until every other bucket has had its turn.
 """
 
-import heapq
 from typing import Any
 
 import numpy as np
@@ -36,22 +35,32 @@ def _deal(order: Any, sizes: Any, room: Any, turns: bool, out: Any) -> None:
                 left = buckets
 
 
-def level_homes(sizes: ArrayLike, buckets: int) -> NDArray[np.int64]:
-    """Buckets of split keys: the largest first, each where least is yet, so that no two large ones meet.
+@njit(cache=True)
+def _lightest(sizes: Any, order: Any, loads: Any, out: Any) -> None:
+    for at in range(len(order)):
+        best = 0
+        for bucket in range(1, len(loads)):
+            if loads[bucket] < loads[best]:
+                best = bucket
+        out[order[at]] = best
+        loads[best] += sizes[order[at]]
+
+
+def level_buckets(sizes: ArrayLike, buckets: int) -> NDArray[np.int32]:
+    """Bucket of each key of a batch: the largest first, each where least is yet.
+
+    Whoever has gathered the batch knows the sizes of all its keys, so nothing is left to chance. Algorithm 3 is for map
+    tasks that know their own clusters only.
 
     Examples
     --------
-    >>> level_homes([9, 5, 4, 3], 3).tolist()
+    >>> level_buckets([9, 5, 4, 3], 3).tolist()
     [0, 1, 2, 2]
     """
     weights = np.asarray(sizes, dtype=np.float64).reshape(-1)
-    loads = [(0.0, bucket) for bucket in range(whole("buckets", buckets, 1))]
-    homes = np.empty(len(weights), dtype=np.int64)
-    for key in np.argsort(-weights, kind="stable").tolist():
-        load, bucket = loads[0]
-        homes[key] = bucket
-        heapq.heapreplace(loads, (load + weights[key], bucket))
-    return homes
+    out = np.empty(len(weights), dtype=np.int32)
+    _lightest(weights, np.argsort(-weights, kind="stable"), np.zeros(whole("buckets", buckets, 1)), out)
+    return out
 
 
 def prompt_buckets(
@@ -61,7 +70,6 @@ def prompt_buckets(
     buckets: int,
     *,
     turns: bool = True,
-    homes: ArrayLike | None = None,
 ) -> NDArray[np.int32]:
     """Bucket of each cluster of a map task by algorithm 3.
 
@@ -87,9 +95,6 @@ def prompt_buckets(
         r, number of reduce buckets.
     turns
         Whether a bucket that was given a cluster waits for the others.
-    homes
-        Bucket of each split key, which all tasks must agree on; default its hash, as in the paper. Entries of other
-        keys mean nothing.
 
     References
     ----------
@@ -106,7 +111,7 @@ def prompt_buckets(
     if not len(known) == len(weights) == len(flags):
         raise InvalidArgument(f"{len(known)} keys, {len(weights)} sizes and {len(flags)} flags; give one of each a key")
     out = np.empty(len(known), dtype=np.int32)
-    out[flags] = np.mod(known if homes is None else np.asarray(homes, dtype=np.int64).reshape(-1), count)[flags]
+    out[flags] = np.mod(known[flags], count)
     room = np.full(count, weights.sum() / count) - np.bincount(out[flags], weights[flags], count)
     whole_keys = np.flatnonzero(~flags)
     order = whole_keys[np.lexsort((known[whole_keys], -weights[whole_keys]))]

@@ -26,10 +26,10 @@ from equipoise.metrics import block_cardinality_imbalance, block_size_imbalance,
 from equipoise.microbatch.accumulator import Accumulator, Batch
 from equipoise.microbatch.baselines import BLOCKS, time_blocks
 from equipoise.microbatch.blocks import Blocks
-from equipoise.microbatch.buckets import level_homes
+from equipoise.microbatch.buckets import level_buckets
 from equipoise.microbatch.feeds import Chunk, Feed
 from equipoise.microbatch.scaling import AutoScale
-from equipoise.microbatch.spool import SPLIT, Spool, Tasks, Tuples
+from equipoise.microbatch.spool import BUCKET, Spool, Tasks, Tuples
 
 TIME = "time"
 """Method that cuts a batch by time of arrival, as Spark Streaming did."""
@@ -329,17 +329,15 @@ class Receiver:
 
 
 def cut_table(table: pa.Table, batch: Batch, blocks: Blocks, buckets: int) -> list[pa.Table]:
-    """The rows of each block, key by key; those of split keys with the bucket in which they are to meet."""
+    """The rows of each block, key by key, with the bucket of their key, and whether it is in other blocks too."""
     if not len(batch):
-        return [table.append_column(SPLIT, pa.array([], pa.int32())) for _ in range(blocks.count)]
-    homes = np.full(len(batch.keys), -1, dtype=np.int32)
-    homes[blocks.split] = level_homes(batch.sizes[blocks.split], buckets)
-    of_key = np.repeat(homes, np.diff(batch.starts))
+        return [table.append_column(BUCKET, pa.array([], pa.int32())) for _ in range(blocks.count)]
+    bucket = 2 * level_buckets(batch.sizes, buckets)
+    bucket[blocks.split] += 1
+    of_key = np.repeat(bucket, np.diff(batch.starts))
     targets = blocks.of_tuples(batch)[batch.tuples]
     order = np.argsort(targets, kind="stable")
-    rows = table.take(pa.array(batch.tuples[order])).append_column(
-        SPLIT, pa.array(of_key[order], mask=of_key[order] < 0)
-    )
+    rows = table.take(pa.array(batch.tuples[order])).append_column(BUCKET, pa.array(of_key[order]))
     ends = np.cumsum(np.bincount(targets, minlength=blocks.count))
     return [rows.slice(int(first), int(last - first)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 

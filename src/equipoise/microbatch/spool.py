@@ -37,9 +37,9 @@ from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.storage import Storage, sync_folder
 
-SPLIT = "__equipoise_split"
-"""Column of a block, its reference table: for a key that has rows in other blocks too the bucket in which they are to
-meet; NULL for a key that is whole."""
+BUCKET = "__equipoise_bucket"
+"""Column of a block, its reference table: twice the reduce bucket of the row's key, plus 1 if that key has rows in
+other blocks too."""
 
 HISTORY_LINES = 10_000
 """Batches that the history keeps at least."""

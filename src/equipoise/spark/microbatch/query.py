@@ -69,7 +69,7 @@ def microbatch(
         source needs to follow the load.
     map
         From the rows of a batch to those that are reduced, as DataFrames. Keep the key, and the column
-        ``__equipoise_split``, without which all keys go by hash.
+        ``__equipoise_bucket``, without which all keys go by hash.
     interval
         Length of a batch, as in the source's option. Batches are processed as soon as they are sealed.
     window, slide
@@ -80,7 +80,7 @@ def microbatch(
     combine
         Whether map tasks reduce their own rows, so that only buffers travel.
     allocation
-        ``level``, ``prompt`` (algorithm 3, where split keys go by hash) or ``hash``.
+        ``level`` (as the source has planned), ``prompt`` (algorithm 3 in the map tasks) or ``hash``.
     **options
         Further ones of ``stateful``: ``retain``, ``cache``, and those of the policy.
     """

@@ -20,7 +20,7 @@ from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, Replay
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
 from equipoise.microbatch.socket_feed import SocketFeed
-from equipoise.microbatch.spool import SPLIT, Section, Spool
+from equipoise.microbatch.spool import BUCKET, Section, Spool
 
 FEEDS = ("socket", "connect", "replay", "generate")
 """Feeds that need not be registered."""
@@ -86,11 +86,11 @@ class PlannedSource(DataSource):
         return "equipoise"
 
     def schema(self) -> str:
-        """The tuples' columns, and where rows of a key that is split over blocks are to meet."""
+        """The tuples' columns, and the reduce bucket of their keys."""
         text = self.options.get("schema")
         if text is None:
             raise InvalidArgument("the source equipoise needs the option schema, for example 'word string, n bigint'")
-        return f"{text}, {SPLIT} int"
+        return f"{text}, {BUCKET} int"
 
     def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
         """The reader; cheap, since Spark makes several."""
@@ -130,7 +130,7 @@ class PlannedReader(DataSourceStreamReader):
             raise InvalidArgument("the source equipoise needs the option spool, a folder to keep tuples in")
         self._options, self._functions = dict(options), dict(functions)
         self._columns = schema.names
-        fields = [field for field in schema.fields if field.name != SPLIT]
+        fields = [field for field in schema.fields if field.name != BUCKET]
         self._schema: pa.Schema = to_arrow_schema(StructType(fields), timezone="UTC")
         self._cutting = _cutting(options)
         require_columns(self._schema, self._cutting)

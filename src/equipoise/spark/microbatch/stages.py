@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from equipoise.errors import InvalidArgument
 from equipoise.microbatch import prompt_buckets
-from equipoise.microbatch.spool import SPLIT
+from equipoise.microbatch.spool import BUCKET
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.keys import as_column
 from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART
@@ -30,8 +30,8 @@ from equipoise.spark.stream.runners import failed
 from equipoise.state.codec import KeyCodec, row_codec
 
 Batches = Iterator[pa.RecordBatch]
-_BUCKET = "__equipoise_bucket"
-_UNKNOWN = -1  # in place of a bucket where it is not known whether a key is split
+_TARGET = "__equipoise_target"
+_UNKNOWN = -1  # in place of a bucket where none was planned
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,20 @@ class Stages:
         missing = [name for name in key if name not in mapped.columns]
         if missing:
             raise InvalidArgument(f"map must keep the key column {missing[0]!r}; it gave {', '.join(mapped.columns)}")
-        if SPLIT not in mapped.columns:  # it is not known which keys are whole
-            mapped = mapped.withColumn(SPLIT, F.lit(_UNKNOWN))
-        values = [name for name in mapped.columns if name not in key and name != SPLIT]
-        columns = [as_column(mapped, name) for name in (*key, *values, SPLIT)]
+        if BUCKET not in mapped.columns:
+            mapped = mapped.withColumn(BUCKET, F.lit(_UNKNOWN))
+        values = [name for name in mapped.columns if name not in key and name != BUCKET]
+        columns = [as_column(mapped, name) for name in (*key, *values, BUCKET)]
         keys = [as_column(mapped, name) for name in key]
         marked = mapped.select(*columns, F.xxhash64(*keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
         fields = [StructField(field.name, field.dataType) for field in marked.schema.fields]
         in_key_order = [F.col(FINGERPRINT), *keys]
         stage = replace(order, key_fields=list(range(len(key))))
-        sent, part = StructType([*fields, StructField(_BUCKET, IntegerType())]), StructField(PART, BinaryType())
+        sent, part = StructType([*fields, StructField(_TARGET, IntegerType())]), StructField(PART, BinaryType())
         if self.combine:
             marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, part, sent.fields[-1]])
         clusters = marked.mapInArrow(self._map_task(stage, buckets), sent)
-        dealt = clusters.repartitionById(buckets, _BUCKET).drop(_BUCKET).sortWithinPartitions(*in_key_order)
+        dealt = clusters.repartitionById(buckets, _TARGET).drop(_TARGET).sortWithinPartitions(*in_key_order)
         return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], part]))
 
     def _map_task(self, order: Order, buckets: int) -> Callable[[Batches], Batches]:
@@ -104,7 +104,7 @@ class Stages:
             found = [batch for batch in (make_parts(batches) if make_parts else batches) if batch.num_rows]
             if found:
                 table = pa.Table.from_batches(found).combine_chunks()
-                yield from table.append_column(_BUCKET, pa.array(allocate(table, buckets), pa.int32())).to_batches()
+                yield from table.append_column(_TARGET, pa.array(allocate(table, buckets), pa.int32())).to_batches()
 
         return run
 
@@ -119,7 +119,7 @@ class Stages:
         return run
 
     def _part_maker(self, order: Order) -> Callable[[Batches], Batches]:
-        return part_maker(order, self.aggregator, self.schema, kept=(SPLIT,))
+        return part_maker(order, self.aggregator, self.schema, kept=(BUCKET,))
 
     def _merger(self, order: Order) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
@@ -153,13 +153,23 @@ class Stages:
 
 
 def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """Algorithm 3, but split keys go where the blocks say, so that no two large ones meet."""
-    return _allocated(table, buckets, as_said=True)
+    """As planned when the batch was sealed; keys of which nothing is known by hash."""
+    planned = table[BUCKET].fill_null(_UNKNOWN).to_numpy()
+    return np.where(planned >= 0, np.mod(planned >> 1, buckets), _by_hash(table, buckets)).astype(np.int32)
 
 
 def _as_printed(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room."""
-    return _allocated(table, buckets, as_said=False)
+    """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room.
+
+    A cluster is as large as what is sent of it. Keys of which nothing is known count as split.
+    """
+    keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
+    sizes = np.ones(table.num_rows)
+    if PART in table.column_names:
+        sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
+    split = table[BUCKET].fill_null(_UNKNOWN).to_numpy()[first] % 2 == 1
+    clusters = np.bincount(inverse, sizes, len(keys))
+    return np.asarray(prompt_buckets(keys, clusters, split, buckets, turns=False)[inverse])
 
 
 def _by_hash(table: pa.Table, buckets: int) -> NDArray[np.int32]:
@@ -172,17 +182,3 @@ ALLOCATIONS: dict[str, Callable[[pa.Table, int], NDArray[np.int32]]] = {
     "hash": _by_hash,
 }
 """How the clusters of a map task may be allocated to buckets."""
-
-
-def _allocated(table: pa.Table, buckets: int, *, as_said: bool) -> NDArray[np.int32]:
-    """Bucket of each row of a map task; a cluster is as large as what is sent of it."""
-    keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
-    sizes = np.ones(table.num_rows)
-    if PART in table.column_names:
-        sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
-    said = table[SPLIT].take(pa.array(first))
-    split = said.is_valid().to_numpy()
-    known = said.fill_null(_UNKNOWN).to_numpy()
-    homes = np.where(as_said & (known >= 0), known, keys)
-    clusters = np.bincount(inverse, sizes, len(keys))
-    return np.asarray(prompt_buckets(keys, clusters, split, buckets, turns=False, homes=homes)[inverse])
