@@ -61,9 +61,9 @@ class Arrivals:
 def sinusoidal_arrivals(
     count: int, exponent: float, interval: float, number: int, rng: np.random.Generator
 ) -> Arrivals:
-    """A batch of a stream whose rate swings by half of itself over 10 seconds."""
+    """A batch of a stream whose rate swings by half of itself over five batches."""
     mean = count / interval
-    rate = Rate(mean, "sinusoidal", swing=mean / 2, period=10.0)
+    rate = Rate(mean, "sinusoidal", swing=mean / 2, period=5 * interval)
     grid = number * interval + np.linspace(0, interval, 200)
     sent = np.array([rate.sent(at) for at in grid])
     shares = (sent - sent[0]) / (sent[-1] - sent[0])
