@@ -28,7 +28,7 @@ def command(
     rows: Annotated[int, typer.Option(min=100, help="Rows in a batch.")] = 20_000,
     ideal: Annotated[
         float, typer.Option(min=0, help="Seconds of work in a batch, if it were spread evenly over the slots.")
-    ] = 1.5,
+    ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the stream.")] = 1,
 ) -> None:
     """Run a stream by plain hash and by equipoise; print a table and write a report with pictures."""
@@ -137,11 +137,11 @@ def _summary(found: dict[str, dict[str, Any]], rows: int, *, same: bool) -> list
             {
                 "": name,
                 "time": f"{seconds:.1f} s",
-                "rows a second": f"{rows / seconds:,.0f}",
-                "mean imbalance": f"{np.mean([each['imbalance_rows'] for each in history]):.2f}",
+                "rows/s": f"{rows / seconds:,.0f}",
+                "imbalance": f"{np.mean([each['imbalance_rows'] for each in history]):.2f}",
                 "bound": f"{np.mean(run['bounds']):.2f}",
-                "new plans": str(sum(1 for each in history if each["applied"])),
-                "state moved": f"{bytes_moved:,.0f} bytes",
+                "plans": str(sum(1 for each in history if each["applied"])),
+                "moved": f"{bytes_moved:,.0f} B",
                 "same state": "yes" if same else "NO",
             }
         )
@@ -149,7 +149,10 @@ def _summary(found: dict[str, dict[str, Any]], rows: int, *, same: bool) -> list
 
 
 def _table(summary: list[dict[str, str]]) -> Table:
-    table = Table(title="Imbalance: rows of the fullest task over the mean", title_justify="left")
+    table = Table(
+        title="Imbalance: rows of the fullest task over the mean, on average; no plan gets below the bound",
+        title_justify="left",
+    )
     for heading in summary[0]:
         table.add_column(heading, justify="left" if heading == "" else "right")
     for row in summary:
