@@ -32,7 +32,8 @@ LAYERS = [
     {"checks", "pictures", "web_page"},
     {"spark"},
     {"bench"},
-    {"cli", "__main__"},
+    {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))

@@ -50,7 +50,10 @@ def test_the_python_in_the_documentation_runs(document, request, tmp_path, monke
         exec(compile(block, str(document), "exec"), namespace)  # noqa: S102 - our own documentation
 
 
-TAKES_LONG = {"prompt_queries.py"}  # windows of 30 s; see tests/spark/test_prompt_queries.py for short ones
+TAKES_LONG = {
+    "prompt_queries.py",
+    "viral_key.py",
+}  # short forms: tests/spark/test_prompt_queries.py, tests/spark/stream
 EXAMPLES = [
     pytest.param(path, id=path.name, marks=[pytest.mark.long] if path.name in TAKES_LONG else [])
     for path in sorted((ROOT / "examples").glob("*.py"))

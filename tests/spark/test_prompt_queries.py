@@ -8,7 +8,7 @@ import pytest
 from pyspark import cloudpickle
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "prompt_queries.py"
-QUICK = ("debs-1", "tpch-6")
+QUICK = ("tpch-6",)
 
 
 def example():
