@@ -12,7 +12,7 @@ import pytest
 from equipoise import FeedFailed, InvalidArgument
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
-from equipoise.microbatch.socket_feed import SocketFeed, parse_lines
+from equipoise.microbatch.socket_feed import SocketFeed, _Sender, parse_lines
 
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
 TEXT = pa.schema({"word": pa.string(), "n": pa.int64()})
@@ -103,6 +103,15 @@ def read_all(feed, rows):
     return pa.concat_tables(tables), letters
 
 
+def send_arrow(port, rows):
+    with (
+        socket.create_connection(("127.0.0.1", port)) as sender,
+        sender.makefile("wb") as file,
+        pa.ipc.new_stream(file, rows.schema) as writer,
+    ):
+        writer.write_table(rows)
+
+
 def last_line(connection):
     data = b""
     connection.settimeout(20)
@@ -158,12 +167,7 @@ def test_lines_that_cannot_be_read_go_to_the_dead_letters(listening):
 def test_an_arrow_stream_arrives_and_what_is_none_is_told(listening):
     feed = listening(format="arrow")
     rows = pa.table({"n": [1, 2], "word": ["a", "b"], "more": [0, 0]})
-    with (
-        socket.create_connection(("127.0.0.1", feed.port)) as sender,
-        sender.makefile("wb") as file,
-        pa.ipc.new_stream(file, rows.schema) as writer,
-    ):
-        writer.write_table(rows)
+    send_arrow(feed.port, rows)
     table, _ = read_all(feed, 2)
     assert table.to_pylist() == [{"word": "a", "n": 1}, {"word": "b", "n": 2}]
     with socket.create_connection(("127.0.0.1", feed.port)) as sender:
@@ -176,12 +180,7 @@ def test_an_arrow_stream_arrives_and_what_is_none_is_told(listening):
 def test_rows_of_an_arrow_batch_that_do_not_fit_are_told_and_the_others_arrive(listening):
     feed = listening(format="arrow")
     rows = pa.table({"n": [str(n) if n != 37 else "many" for n in range(100)], "word": ["a"] * 100})
-    with (
-        socket.create_connection(("127.0.0.1", feed.port)) as sender,
-        sender.makefile("wb") as file,
-        pa.ipc.new_stream(file, rows.schema) as writer,
-    ):
-        writer.write_table(rows)
+    send_arrow(feed.port, rows)
     table, letters = read_all(feed, 100)
     assert table["n"].to_pylist() == [n for n in range(100) if n != 37]
     assert [letter for letter, _ in letters] == ["row 37 of an Arrow batch of 100"]
@@ -238,6 +237,27 @@ def test_a_feed_that_is_connected_to_arrives():
             table, _ = read_all(feed, 1)
         feed.close()
     assert table.to_pylist() == [{"word": "a", "n": 1}]
+
+
+def test_an_acknowledgement_that_went_in_part_is_completed_before_the_next():
+    class Slow:
+        def __init__(self):
+            self.room, self.got = 5, b""
+
+        def send(self, data, _):
+            if not self.room:
+                raise BlockingIOError
+            taken, self.room = data[: self.room], max(0, self.room - len(data))
+            self.got += taken
+            return len(taken)
+
+    connection = Slow()
+    sender = _Sender(connection)
+    sender.accept(3)
+    sender.accept(4)
+    connection.room = 1000
+    sender.accept(0)
+    assert [json.loads(line) for line in connection.got.splitlines()] == [{"accepted": 3}, {"accepted": 7}]
 
 
 def test_no_lines_are_no_tuples():

@@ -13,6 +13,7 @@ import queue
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -199,18 +200,21 @@ class _Sender:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.sent = self.accepted = 0
+        self._told = 0
         self._unsent = b""  # of a line that was sent in part
 
     def accept(self, count: int) -> None:
         """Tell how much is on disk; one who does not read is not told, and nobody waits for that."""
         self.accepted += count
-        self._unsent = self._unsent or json.dumps({"accepted": self.accepted}).encode() + b"\n"
         with suppress(OSError):
-            done = self._connection.send(self._unsent, socket.MSG_DONTWAIT)
-            self._unsent = self._unsent[done:]
+            while self._unsent or self._told < self.accepted:
+                if not self._unsent:
+                    self._told = self.accepted
+                    self._unsent = json.dumps({"accepted": self._told}).encode() + b"\n"
+                self._unsent = self._unsent[self._connection.send(self._unsent, socket.MSG_DONTWAIT) :]
 
 
-class _Arrived:
+class _Arrived(ABC):
     """What one read of a connection gave."""
 
     def __init__(self, sender: _Sender, count: int) -> None:
@@ -219,9 +223,9 @@ class _Arrived:
     def __len__(self) -> int:
         return self.count
 
+    @abstractmethod
     def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
         """Tuples, and what could not be read."""
-        raise NotImplementedError
 
 
 class _Lines(_Arrived):
