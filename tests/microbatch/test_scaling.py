@@ -27,9 +27,16 @@ def test_where_neither_rate_nor_keys_changed_both_stages_change():
     assert found == [(2, 3), (3, 4), (3, 4), (4, 5)]
 
 
-@given(st.lists(BATCH, max_size=60), st.integers(1, 4))
-def test_bounds_and_patience_hold(batches, patience):
-    scale = AutoScale(3, 3, patience=patience, least=2, most=5)
+def test_a_longer_stride_follows_a_steep_load_in_one_action():
+    scale = AutoScale(8, 8, patience=1, stride=64)
+    assert [scale.next(load, 10, 10).maps for load in (1.7, 0.85, 0.85, 0.425)] == [16, 16, 16, 8]
+    short = AutoScale(8, 8, patience=1, stride=3)
+    assert short.next(1.7, 10, 10).maps == 11
+
+
+@given(st.lists(BATCH, max_size=60), st.integers(1, 4), st.integers(1, 3))
+def test_bounds_and_patience_hold(batches, patience, stride):
+    scale = AutoScale(3, 3, patience=patience, stride=stride, least=2, most=5)
     last = {"out": -100, "in": -100}
     for number, batch in enumerate(batches):
         before = (scale.maps, scale.reduces)
@@ -40,7 +47,7 @@ def test_bounds_and_patience_hold(batches, patience):
             assert change == {0}
             continue
         sign = 1 if made.action == "out" else -1
-        assert change <= {0, sign}
+        assert change <= {0, *(sign * size for size in range(1, stride + 1))}
         window = [load for load, _, _ in batches[number - patience + 1 : number + 1]]
         assert all(load > 0.9 for load in window) if sign > 0 else all(load <= 0.8 for load in window)
         assert number - last["in" if sign > 0 else "out"] > patience
@@ -52,3 +59,5 @@ def test_wrong_arguments_are_told():
         AutoScale(9, 1, most=8)
     with pytest.raises(InvalidArgument, match="least 3 exceeds most 2"):
         AutoScale(3, 3, least=3, most=2)
+    with pytest.raises(InvalidArgument, match="step 2 leaves no load"):
+        AutoScale(3, 3, threshold=1, step=2)

@@ -94,7 +94,7 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
     contenders = {"hash": by_hash(case.partitions), "balance": ours}
     contenders |= {f"hash x{factor}": by_hash(factor * case.partitions) for factor in factors}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(context.repeats(3, 1)):
+    for _ in range(context.repeats(2, 1)):
         for name, run in contenders.items():
             start = time.perf_counter()
             run()

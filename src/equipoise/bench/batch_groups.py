@@ -7,7 +7,8 @@ from equipoise.bench.harness import Context, Result
 from equipoise.bench.local_spark import as_parquet, local_spark
 from equipoise.simulate.workloads import sample, zipf_shares
 
-_ROWS, _KEYS = 30_000, 300  # few groups: each costs the two real cores milliseconds that no cluster would share
+_ROWS, _KEYS = 30_000, 1000
+_IDEAL_SECONDS = 15.0  # long beside what a thousand groups cost the two real cores, which no cluster would share
 _ROOM_HASH, _ROOM_OVERPARTITIONING = 1.5, 1.15  # gains that the bound must leave possible for a case to count
 
 
@@ -23,7 +24,7 @@ def run(context: Context) -> Result:
                 if not outcomes:
                     warm_up(df)
                 case = Case(f"zipf {exponent}, {partitions} partitions", df, partitions)
-                outcomes[case.name] = compare(case, 2.0 if context.quick else 10.0, context)
+                outcomes[case.name] = compare(case, 2.0 if context.quick else _IDEAL_SECONDS, context)
     return Result(_metrics(outcomes), {name: outcome.sample() for name, outcome in outcomes.items()})
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.bench.split_agg import SlowCount
+from equipoise.metrics import load_imbalance
 from equipoise.microbatch import BLOCKS, Accumulator, time_blocks
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import cut_table
@@ -59,13 +61,27 @@ class Arrivals:
 
 
 def sinusoidal_arrivals(
-    count: int, exponent: float, interval: float, number: int, rng: np.random.Generator
+    count: int, exponent: float, rng: np.random.Generator, *, waves: float, swing: float, number: int = 0
 ) -> Arrivals:
-    """A batch of a stream whose rate swings by half of itself over five batches."""
-    mean = count / interval
-    rate = Rate(mean, "sinusoidal", swing=mean / 2, period=5 * interval)
-    grid = number * interval + np.linspace(0, interval, 200)
-    sent = np.array([rate.sent(at) for at in grid])
+    """A batch of a stream whose rate is a sine wave.
+
+    Parameters
+    ----------
+    count
+        Tuples of the batch.
+    exponent
+        Of the Zipf distribution of their keys.
+    rng
+        Source of chance.
+    waves
+        Length of a batch, in waves.
+    swing
+        By how much of its mean the rate swings up and down.
+    number
+        Of the batch, from 0.
+    """
+    rate = Rate(count, "sinusoidal", swing=swing * count, period=1 / waves)
+    sent = np.array([rate.sent(number + at) for at in np.linspace(0, 1, 200)])
     shares = (sent - sent[0]) / (sent[-1] - sent[0])
     times = np.interp((np.arange(count) + 0.5) / count, shares, np.linspace(0, 1, 200))
     return Arrivals(sample(zipf_shares(KEYS, exponent), count, rng), times)
@@ -83,23 +99,30 @@ def sealed(arrivals: Arrivals, method: str, blocks: int, folder: Path) -> Sealed
 
 @dataclass(frozen=True)
 class Processed:
-    """What a batch took: seconds in all, and seconds of service of each reduce task."""
+    """What a batch took: seconds in all, seconds of service of each reduce task, and tuples of each block."""
 
     seconds: float
     reduce_seconds: list[float]
+    block_rows: list[int]
+
+    @property
+    def block_imbalance(self) -> float:
+        """Largest block over the mean."""
+        return load_imbalance(self.block_rows)
 
 
 def process(
     spark: SparkSession, arrivals: Arrivals, technique: str, service: float, *, combine: bool = False
 ) -> Processed:
-    """Map and reduce a batch, with half of the service time of a tuple in either stage.
+    """Map and reduce a batch; half of the service time of a tuple goes into mapping it, half into reducing it.
 
-    Without ``combine`` reduce tasks get the tuples themselves, as in the paper.
+    With ``combine`` a map task reduces its own tuples, as Spark's own ``reduceByKey`` does, and merging two buffers of
+    a key takes as long as reducing a tuple; without it the reduce tasks get the tuples themselves.
     """
     method, allocation = METHODS[technique]
     with tempfile.TemporaryDirectory() as folder:
         batch = sealed(arrivals, method, SLOTS, Path(folder))
-        stages = Stages(SlowCount(service / 2), _struct("n"), serving(service / 2), combine, allocation)
+        stages = Stages(_SlowMerge(service / 2), _struct("n"), serving(service / 2), combine, allocation)
         rows = _blocks(spark, folder, batch)
         start = time.perf_counter()
         reduced = stages.reduced(rows, ["key"], SLOTS, _order())
@@ -108,7 +131,16 @@ def process(
     tasks = np.zeros(SLOTS)
     for task, part in zip(found["task"].to_pylist(), found[PART].to_pylist(), strict=True):
         tasks[task] += msgspec.msgpack.decode(part, type=Part).seconds
-    return Processed(seconds, tasks.tolist())
+    return Processed(seconds, tasks.tolist(), [block.rows for block in batch.blocks])
+
+
+class _SlowMerge(SlowCount):
+    """Counts rows, with a service time for each and for each merge."""
+
+    def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Wait and add up."""
+        time.sleep(self.seconds_per_row)
+        return super().merge(one, other)
 
 
 def _blocks(spark: SparkSession, folder: str, batch: SealedBatch) -> DataFrame:

@@ -1,14 +1,16 @@
 """A ramp up and down of the rate and of the keys: map and reduce tasks follow, and batches stay within the interval.
 
 A live query on 16 emulated slots with a service time that waits. Counted are the batches from the first change of the
-number of tasks on.
+number of tasks on. A short query before it warms Spark up.
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from equipoise.bench.harness import Context, Result
 from equipoise.bench.local_spark import local_spark
@@ -21,18 +23,28 @@ from equipoise.microbatch.spool import Spool
 from equipoise.simulate.workloads import sample, zipf_shares
 from equipoise.spark import microbatch, register
 
-_SLOTS, _TASKS, _INTERVAL = 16, 4, 10.0
-_SERVICE = 0.02  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
+_SLOTS, _TASKS, _INTERVAL = 16, 8, 10.0
+_SERVICE = 0.034  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
 
 
 def run(context: Context) -> Result:
     """Run the ramp and look at what the source and the query recorded."""
-    ramp, rest = (40.0, 20.0) if context.quick else (120.0, 80.0)
-    with local_spark(_SLOTS) as spark, scratch() as folder:
-        register(spark, ramping=_ramping(Rate(150, "ramp", swing=100, period=ramp), context.seed))
+    ramp, rest = (40.0, 20.0) if context.quick else (180.0, 120.0)
+    rate = Rate(150, "ramp", swing=100, period=ramp)
+    with local_spark(_SLOTS) as spark:
+        _watched(spark, "warming", Rate(rate.rate), range(int(3 * _INTERVAL)), context.seed)
+        seconds = context.track(range(int(2 * ramp + rest)), "prompt elastic")
+        lines = _watched(spark, "ramping", rate, seconds, context.seed)
+    return Result(_metrics(lines), {"batches": lines, "slots": _SLOTS, "service_seconds": _SERVICE})
+
+
+def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int], seed: int) -> list[dict[str, Any]]:
+    """Run a query for so many seconds; what its source recorded of its batches."""
+    with scratch() as folder:
+        register(spark, **{name: _growing(rate, seed)})
         spool = str(folder / "spool")
         stream = spark.readStream.format("equipoise").options(
-            schema="key bigint", key="key", spool=spool, feed="ramping", interval=_INTERVAL,
+            schema="key bigint", key="key", spool=spool, feed=name, interval=_INTERVAL,
             blocks=_TASKS, buckets=_TASKS, least=2, most=_SLOTS,
         )  # fmt: skip
         spark.conf.set("spark.sql.shuffle.partitions", _TASKS)
@@ -47,13 +59,12 @@ def run(context: Context) -> Result:
             map=serving(_SERVICE / 2),
             combine=False,
         ).start(discard, str(folder / "checkpoint"))
-        for _ in context.track(range(int(2 * ramp + rest)), "prompt elastic"):
+        for _ in seconds:
             time.sleep(1)
             if query.exception() is not None:
                 raise query.exception()
         query.stop()
-        lines = Spool(folder / "spool").history()
-    return Result(_metrics(lines), {"batches": lines, "slots": _SLOTS, "service_seconds": _SERVICE})
+        return Spool(folder / "spool").history()
 
 
 def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
@@ -70,7 +81,7 @@ def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _ramping(rate: Rate, seed: int) -> Any:
+def _growing(rate: Rate, seed: int) -> Any:
     """A feed whose keys grow in number with its rate; its position is the number of tuples sent."""
     began: list[float] = []
 

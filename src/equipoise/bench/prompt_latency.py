@@ -7,6 +7,7 @@ from equipoise.bench.local_spark import local_spark
 from equipoise.bench.prompt import SLOTS, process, sinusoidal_arrivals
 
 _ROWS, _INTERVAL, _EXPONENT = 6000, 2.0, 1.0
+_WAVES, _SWING = 0.2, 0.5  # half up and half down, over five batches
 _TECHNIQUES = ("prompt", "time-based", "hash")
 
 
@@ -16,9 +17,9 @@ def run(context: Context) -> Result:
     service = 0.5 * _INTERVAL * SLOTS / _ROWS
     tasks: dict[str, list[list[float]]] = {name: [] for name in _TECHNIQUES}
     with local_spark(SLOTS) as spark:
-        process(spark, sinusoidal_arrivals(500, _EXPONENT, _INTERVAL, 0, rng), "prompt", 0.0)
+        process(spark, sinusoidal_arrivals(500, _EXPONENT, rng, waves=_WAVES, swing=_SWING), "prompt", 0.0)
         for number in context.track(range(context.repeats(8, 2)), "prompt latency"):
-            arrivals = sinusoidal_arrivals(_ROWS, _EXPONENT, _INTERVAL, number, rng)
+            arrivals = sinusoidal_arrivals(_ROWS, _EXPONENT, rng, waves=_WAVES, swing=_SWING, number=number)
             for name in _TECHNIQUES:
                 tasks[name].append(process(spark, arrivals, name, service).reduce_seconds)
     spread = {name: median(_spread(each) for each in found) for name, found in tasks.items()}

@@ -23,7 +23,7 @@ class SlowCount(Aggregator):
     bufferSchema = "n long"  # noqa: N815 - as Spark names schemas
 
     def __init__(self, seconds_per_row: float) -> None:
-        self._seconds_per_row = seconds_per_row
+        self.seconds_per_row = seconds_per_row
 
     def zero(self) -> tuple[Any, ...]:
         """No rows."""
@@ -31,7 +31,7 @@ class SlowCount(Aggregator):
 
     def reduce(self, buffer: tuple[Any, ...], rows: pd.DataFrame) -> tuple[Any, ...]:
         """Wait and count."""
-        time.sleep(self._seconds_per_row * len(rows))
+        time.sleep(self.seconds_per_row * len(rows))
         return (buffer[0] + len(rows),)
 
     def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -28,11 +28,14 @@ def run(context: Context) -> Result:
     for name in context.track(_FILES[:1] if context.quick else _FILES, "stream real"):
         keys = _keys(context, name)
         steps: dict[str, list[list[Step]]] = {label: [] for label in _PLANNERS}
+        without_drift: list[list[Step]] = []
         for _ in range(context.repeats(_RENAMINGS, 3)):
             renamed = rng.integers(-(2**63), 2**63 - 1, keys.max() + 1, dtype=np.int64)[keys]
             for label, planner in _PLANNERS.items():
                 batches = np.array_split(renamed, _BATCHES)
                 steps[label].append(list(replay(make_planner(planner), batches, _OPTIONS)))
+            shuffled = np.array_split(rng.permutation(renamed), _BATCHES)
+            without_drift.append(list(replay(make_planner("kip"), shuffled, _OPTIONS)))
         for label in _PLANNERS:
             # the first batch runs under plain hash for everybody
             metrics[f"{name}_imbalance_{label}"] = _mean(steps[label], "imbalance")
@@ -42,6 +45,7 @@ def run(context: Context) -> Result:
                 for what in ("imbalance", "migration", "bound")
             }
         hash_imbalance, kip_imbalance = metrics[f"{name}_imbalance_hash"], metrics[f"{name}_imbalance_kip"]
+        metrics[f"{name}_imbalance_kip_without_drift"] = _mean(without_drift, "imbalance")  # what chance alone makes
         metrics[f"{name}_bound"] = _mean(steps["hash"], "bound")
         metrics[f"{name}_kip_better_than_hash"] = 1 - kip_imbalance / hash_imbalance
         metrics[f"{name}_kip_excess_better_than_hash"] = 1 - (kip_imbalance - 1) / (hash_imbalance - 1)

@@ -173,7 +173,7 @@ class Receiver:
         least, most = cutting.least or 1, cutting.most or 4 * max(cutting.blocks, cutting.buckets)
         maps, reduces = (min(max(each, least), most) for each in (maps, reduces))
         self._spool.set_tasks(Tasks(maps, reduces, cutting.interval))
-        return AutoScale(maps, reduces, least=least, most=most)
+        return AutoScale(maps, reduces, stride=most, least=least, most=most)
 
     def _recover(self) -> None:
         numbers = self._spool.numbers()

@@ -1,6 +1,7 @@
 """Algorithm 4 of Prompt: map and reduce tasks are added and taken away so that batches end within their interval."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
@@ -40,7 +41,8 @@ class AutoScale:
     ----------------------
     The printed algorithm lists scale-out alone, with one counter that is never reset; here each direction has its own,
     reset by a batch that does not qualify, and fires at the d-th batch. Rate and keys are compared with what they were
-    at the last action. Where neither has changed, the print does nothing for ever; here both numbers change.
+    at the last action. Where neither has changed, the print does nothing for ever; here both numbers change. The print
+    changes one task at a time, as ``stride=1`` does; with a longer stride a steep ramp is followed in one action.
 
     Parameters
     ----------
@@ -50,6 +52,9 @@ class AutoScale:
         Part of the interval that a batch may take, and how far below it tasks are taken away.
     patience
         d, consecutive batches before anything is done; the paper gives none.
+    stride
+        Most tasks of a stage that an action adds or takes away; of these as many as bring the load, if it is shared
+        out evenly, to the middle between the thresholds, and at least 1.
     least, most
         Bounds of both numbers.
 
@@ -72,6 +77,7 @@ class AutoScale:
         threshold: float = 0.9,
         step: float = 0.1,
         patience: int = 3,
+        stride: int = 1,
         least: int = 1,
         most: int = 1024,
     ) -> None:
@@ -83,7 +89,10 @@ class AutoScale:
                 raise InvalidArgument(f"{name} is {value}, outside of {self.least}..{self.most}")
         self.maps, self.reduces = maps, reduces
         self.threshold, self.step = at_least("threshold", threshold, 0), at_least("step", step, 0)
+        if self.step >= 2 * self.threshold:
+            raise InvalidArgument(f"step {step} leaves no load between 0 and the threshold {threshold}; take less")
         self.patience = whole("patience", patience, 1)
+        self.stride = whole("stride", stride, 1)
         self._above = self._below = 0
         self._last: tuple[float, float] | None = None
         self._quiet = {"out": 0, "in": 0}
@@ -107,26 +116,32 @@ class AutoScale:
         self._below = self._below + 1 if idle else 0
         action = "keep"
         if self._above >= self.patience and not self._quiet["out"]:
-            action = self._act("out", +1, rate, keys)
+            action = self._act("out", load, rate, keys)
         elif self._below >= self.patience and not self._quiet["in"]:
-            action = self._act("in", -1, rate, keys)
+            action = self._act("in", load, rate, keys)
         else:
             self._quiet = {name: max(0, left - 1) for name, left in self._quiet.items()}
         state = f"the batch took {load:.0%} of its interval"
         told = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
         return Scaled(self.maps, self.reduces, action, f"{state}; {told}: {self.maps} map, {self.reduces} reduce tasks")
 
-    def _act(self, action: str, change: int, rate: float, keys: float) -> str:
+    def _act(self, action: str, load: float, rate: float, keys: float) -> str:
         assert self._last is not None  # noqa: S101 - this tells the type checker
-        moved = [(now - before) * change > 0 for now, before in zip((rate, keys), self._last, strict=True)]
+        sign = 1 if action == "out" else -1
+        moved = [(now - before) * sign > 0 for now, before in zip((rate, keys), self._last, strict=True)]
         if not any(moved):
             moved = [True, True]
         before = (self.maps, self.reduces)
         if moved[0]:
-            self.maps = min(max(self.maps + change, self.least), self.most)
+            self.maps = self._changed(self.maps, sign, load)
         if moved[1]:
-            self.reduces = min(max(self.reduces + change, self.least), self.most)
+            self.reduces = self._changed(self.reduces, sign, load)
         self._above = self._below = 0
         self._last = (rate, keys)
         self._quiet = {"out": 0, "in": 0} | {"in" if action == "out" else "out": self.patience}
         return action if before != (self.maps, self.reduces) else "keep"
+
+    def _changed(self, tasks: int, sign: int, load: float) -> int:
+        wanted = ceil(min(tasks * load / (self.threshold - self.step / 2), self.most))
+        change = min(max(sign * (wanted - tasks), 1), self.stride)
+        return min(max(tasks + sign * change, self.least), self.most)
