@@ -8,7 +8,7 @@ from equipoise.bench.local_spark import as_parquet, local_spark
 from equipoise.simulate.workloads import sample, zipf_shares
 
 _ROWS, _KEYS = 30_000, 1000
-_IDEAL_SECONDS = 15.0  # long beside what a thousand groups cost the two real cores, which no cluster would share
+_IDEAL_SECONDS = 12.0  # long beside what a thousand groups cost the two real cores, which no cluster would share
 _ROOM_HASH, _ROOM_OVERPARTITIONING = 1.5, 1.15  # gains that the bound must leave possible for a case to count
 
 

@@ -31,7 +31,7 @@ def run(context: Context) -> Result:
             with as_parquet(spark, columns, SLOTS) as df:
                 if not metrics:
                     warm_up(df)
-                outcome = compare(Case(name, df, _PARTITIONS, weighted), 2.0 if context.quick else 12.0, context)
+                outcome = compare(Case(name, df, _PARTITIONS, weighted), 2.0 if context.quick else 10.0, context)
             metrics[f"{name}_speedup_over_hash"] = outcome.speedup_over_hash
             metrics[f"{name}_speedup_over_overpartitioning"] = outcome.speedup_over_overpartitioning
             metrics[f"{name}_over_ideal"] = outcome.over_ideal
