@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 
 
 class Browser:
@@ -80,9 +80,10 @@ class Browser:
 
     def press(self, key):
         """Press a key."""
-        codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, " ": 32}
-        for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+        codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "Home": 36, "End": 35}
+        typed = {"text": "\r"} if key == "Enter" else {}
+        for kind, text in (("keyDown", typed), ("keyUp", {})):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], **text)
 
     def picture(self, path):
         """Save what the whole page looks like."""

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise.dashboard import DashboardServer, Watcher
 from equipoise.spark import Aggregator, LocalQuery
+from equipoise.spark.stream import engine
 
 PARTITIONS, GROUPS, BATCHES, SWAP = 4, 16, 26, 14
 ROWS, COUNTS = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
@@ -49,7 +50,7 @@ class Story:
     @staticmethod
     def keys(batch):
         ranks = np.random.default_rng(batch).zipf(1.3, 600) % 100
-        return [f"key {(rank * 7 + 3) % 100 if batch >= SWAP else rank}" for rank in ranks]
+        return [f"{'late' if batch >= SWAP else 'early'} {rank}" for rank in ranks]
 
     def play(self, batches=1):
         for _ in range(batches):
@@ -75,8 +76,10 @@ def make_story():
 
 @pytest.fixture(scope="session")
 def lived(tmp_path_factory):
-    """The checkpoint of a query that has ended, with a swap of its hot keys."""
-    made = Story(tmp_path_factory.mktemp("lived") / "checkpoint").play(BATCHES)
+    """The checkpoint of a query that has ended, with a swap of its hot keys; the log has forgotten the first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SUMMARY_EVERY", 5)
+        made = Story(tmp_path_factory.mktemp("lived") / "checkpoint", retain=2).play(BATCHES)
     made.query.close()
     return made.folder
 

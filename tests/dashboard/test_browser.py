@@ -50,11 +50,11 @@ def test_the_page_shows_what_the_snapshot_says(browser, serve, lived, width, sch
     assert said["location"] in text(browser, "#where")
     tiles = text(browser, "#tiles")
     assert (
-        f"{last['imbalance_rows']:.2f}\nplain hash {last['imbalance_rows_hash']:.2f}, bound {last['bound']:.2f}"
+        f"{last['imbalance_rows']:.2f}\nplain hash {last['imbalance_rows_hash']:.2f}, bound {last['bound_rows']:.2f}"
         in tiles
     )
-    assert browser.value("document.querySelectorAll('#load rect.bar').length") == 2 * len(said["tasks"]) == 8
-    assert browser.value("document.querySelectorAll('#stored rect.bar').length") == 4
+    assert browser.value("document.querySelectorAll('#load .drawing rect.bar').length") == 2 * len(said["tasks"]) == 8
+    assert browser.value("document.querySelectorAll('#stored .drawing rect.bar').length") == 4
     lines = browser.value(
         "[...document.querySelectorAll('#imbalance path.line')].map((each) => each.getAttribute('class'))"
     )

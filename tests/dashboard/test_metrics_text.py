@@ -60,7 +60,7 @@ def test_every_figure_of_the_snapshot_is_there(snapshot):
     assert values["equipoise_batch_seconds", ()] == last.seconds
     assert values["equipoise_batch_target_seconds", ()] == 2.5
     assert values["equipoise_imbalance", (("by", "rows"), ("placed", "hash"))] == last.imbalance_rows_hash
-    assert values["equipoise_imbalance_bound", ()] == last.bound
+    assert values["equipoise_imbalance_bound", (("by", "rows"),)] == last.bound_rows
     for task in snapshot.tasks:
         assert values["equipoise_partition_rows", (("partition", str(task.partition)),)] == task.rows
         assert values["equipoise_partition_state_bytes", (("partition", str(task.partition)),)] == task.state_bytes

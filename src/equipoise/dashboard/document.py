@@ -27,7 +27,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     imbalance_seconds: float
     imbalance_rows_hash: float | None
     imbalance_seconds_hash: float | None
-    bound: float | None
+    bound_rows: float | None
+    bound_seconds: float | None
     busy: float | None
     """Part of the time of all partitions that the work took."""
     state_bytes: int

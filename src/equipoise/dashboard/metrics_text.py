@@ -87,7 +87,8 @@ def _about_balance(snapshot: Snapshot) -> Iterable[str]:
         ({"by": "seconds", "placed": "hash"}, last.imbalance_seconds_hash),
     ]
     yield _family("imbalance", "gauge", "Fullest partition over the mean, as placed and as by plain hash.", scores)
-    yield _family("imbalance_bound", "gauge", "Imbalance that no plan can beat.", [({}, last.bound)])
+    bounds = [({"by": "rows"}, last.bound_rows), ({"by": "seconds"}, last.bound_seconds)]
+    yield _family("imbalance_bound", "gauge", "What no plan can go below while the hottest key stays whole.", bounds)
     hot = [({"key": each.key}, each.share) for each in snapshot.hot_keys[:HOT_KEYS]]
     yield _family("hot_key_share", "gauge", "Share of the load of the hottest keys.", hot)
 

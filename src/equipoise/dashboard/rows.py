@@ -34,6 +34,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     busy: float | None = None
     imbalance_rows_hash: float | None = None
     imbalance_seconds_hash: float | None = None
+    bound_rows: float | None = None
+    bound_seconds: float | None = None
     bound: float | None = None
     imbalance_before: float | None = None
     imbalance_after: float | None = None

@@ -49,7 +49,7 @@ function drawTiles() {
   const tile = (name, main, more) => tiles.push(element("div", {}, element("dt", {}, name), element("dd", { class: "main" }, main), element("dd", { class: "more" }, more)));
   if (last) {
     const hash = last.imbalance_rows_hash === null ? "" : `plain hash ${times(last.imbalance_rows_hash)}`;
-    const bound = last.bound === null ? "" : `bound ${times(last.bound)}`;
+    const bound = last.bound_rows === null ? "" : `bound ${times(last.bound_rows)}`;
     tile("Batch", number(last.batch), plural(last.rows, "row", "rows"));
     tile("Imbalance", times(last.imbalance_rows), [hash, bound].filter(Boolean).join(", "));
     tile("Time of the batch", seconds(last.seconds), last.target_seconds === null ? `${number(last.rows / last.seconds)} rows/s` : `of ${seconds(last.target_seconds)}, ${number(last.rows / last.seconds)} rows/s`);
@@ -89,7 +89,7 @@ function drawTasks() {
   const known = states.filter((each) => each !== null);
   byId("stored-note").textContent = known.length ? `${bytes(known.reduce((sum, each) => sum + each, 0))} in all, before the last batch.` : "";
   barChart(byId("stored"), {
-    names, mean: known.length ? mean(known) : undefined, meanName: "mean", format: bytes, empty: "No state yet.",
+    names, mean: known.length ? mean(known) : undefined, meanName: "mean", format: bytes, unit: 1024, empty: "No state yet.",
     series: [{ name: "bytes of state", kind: "store", values: states }],
     told: known.length ? `Bytes of state of ${tasks.length} partitions. Largest ${bytes(Math.max(...known))}, mean ${bytes(mean(known))}.` : "",
     readout: (at) => `Partition ${tasks[at].partition}: ${bytes(states[at])}`,
@@ -105,19 +105,21 @@ function drawBatches() {
   const newestFirst = (cells) => () => [...batches].reverse().map(cells);
   const last = batches[batches.length - 1];
   const by = document.querySelector("input[name=by]:checked").value;
-  const ours = `imbalance_${by}`, hash = `imbalance_${by}_hash`;
+  const ours = `imbalance_${by}`;
+  const hash = `imbalance_${by}_hash`;
+  const bound = `bound_${by}`;
   lineChart(byId("imbalance"), {
     x, marks, low: 1, span: 0.2, height: 240, format: (value) => number(value), empty: "No batch yet.",
     series: [
       { name: "plain hash", kind: "hash", values: column(hash) },
       { name: "equipoise", kind: "ours", values: column(ours) },
-      { name: "bound: no plan can do better", kind: "bound", values: column("bound") },
+      { name: "bound: no plan can do better with whole keys", kind: "bound", values: column(bound) },
     ],
-    told: last ? `Imbalance by ${by} of the last ${batches.length} batches. Now ${times(last[ours])}, plain hash ${times(last[hash])}, bound ${times(last.bound)}. Arrow keys read single batches.` : "",
-    readout: (at) => `Batch ${x[at]}, plan ${batches[at].plan}: ${times(batches[at][ours])}, plain hash ${times(batches[at][hash])}, bound ${times(batches[at].bound)}`,
+    told: last ? `Imbalance by ${by} of the last ${batches.length} batches. Now ${times(last[ours])}, plain hash ${times(last[hash])}, bound ${times(last[bound])}. Arrow keys read single batches.` : "",
+    readout: (at) => `Batch ${x[at]}, plan ${batches[at].plan}: ${times(batches[at][ours])}, plain hash ${times(batches[at][hash])}, bound ${times(batches[at][bound])}`,
   });
-  table("imbalance", ["Batch", "By rows", "Plain hash", "By time", "Plain hash", "Bound", "Plan"], newestFirst((each) =>
-    [each.batch, times(each.imbalance_rows), times(each.imbalance_rows_hash), times(each.imbalance_seconds), times(each.imbalance_seconds_hash), times(each.bound), each.plan]));
+  table("imbalance", ["Batch", "By rows", "Plain hash", "Bound", "By time", "Plain hash", "Bound", "Plan"], newestFirst((each) =>
+    [each.batch, times(each.imbalance_rows), times(each.imbalance_rows_hash), times(each.bound_rows), times(each.imbalance_seconds), times(each.imbalance_seconds_hash), times(each.bound_seconds), each.plan]));
   const targeted = batches.some((each) => each.target_seconds !== null);
   byId("time-note").textContent = targeted ? "Against the interval of the trigger, or the time that was set as the goal." : "The trigger has no interval; the dashed line is the time from one batch to the next.";
   lineChart(byId("time"), {
@@ -166,11 +168,11 @@ function drawSource() {
 function drawHotKeys() {
   const keys = snapshot.hot_keys;
   const most = Math.max(...keys.map((each) => each.share), 1e-9);
-  byId("hot-note").textContent = keys.length ? "Share of the load, where the next batch has them, and since when they are isolated or among the hottest." : "No key stands out yet.";
-  fill(byId("hot"), keys.length ? ["Key", "Share", "Partition", "Placed", "Since batch"] : [], keys.map((each) => {
+  byId("hot-note").textContent = keys.length ? "Share of the load, where the next batch has them, since which batch they are isolated or among the hottest, and for how many." : "No key stands out yet.";
+  fill(byId("hot"), keys.length ? ["Key", "Share", "Partition", "Placed", "Since"] : [], keys.map((each) => {
     const bar = shape("svg", { class: "share", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, shape("rect", { class: "bar rows", width: (100 * each.share) / most, height: 10 }));
-    const placed = each.pieces > 1 ? `split in ${each.pieces}` : each.isolated ? "isolated" : "with its group";
-    const since = each.age === 0 ? "the next" : `${each.since}${each.earlier ? " or before" : ""} (${each.age})`;
+    const placed = each.pieces > 1 ? `split in ${each.pieces}` : each.isolated ? "isolated" : "in its group";
+    const since = each.age === 0 ? "next batch" : `${each.since}${each.earlier ? " or before" : ""}, for ${each.age}`;
     return [element("td", { class: "key" }, each.key), element("td", {}, bar, percent(each.share)), each.partition, placed, since];
   }));
 }
@@ -194,7 +196,7 @@ function drawDecisions() {
     const figures = [];
     if (each.action !== "keep") {
       if (each.imbalance_after !== null) figures.push(`predicted ${times(each.imbalance_before)} to ${times(each.imbalance_after)}`);
-      if (each.seen_after !== null) figures.push(`measured ${times(each.seen_before)} to ${times(each.seen_after)}`);
+      if (each.seen_after !== null) figures.push(`measured by rows ${times(each.seen_before)} to ${times(each.seen_after)}`);
       if (each.move_bytes !== null) figures.push(`moves ${bytes(each.move_bytes)}, ${plural(each.keys_moved, "key", "keys")}, ${plural(each.groups_moved, "group", "groups")}`);
       if (each.move_seconds !== null) figures.push(`costs ${seconds(each.move_seconds)}, saves ${seconds(each.gain_seconds)}`);
     }

@@ -3,7 +3,7 @@
 // what it stands on is told below the chart.
 
 const SVG = "http://www.w3.org/2000/svg";
-const PAD = { left: 52, right: 10, top: 10, bottom: 22 };
+const PAD = { left: 58, right: 10, top: 10, bottom: 22 };
 
 function shape(name, attributes, ...children) {
   const made = document.createElementNS(SVG, name);
@@ -24,8 +24,15 @@ function ticks(low, high, wanted) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);
   const found = [];
-  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(at);
+  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(at + 0 || 0);
   return found;
+}
+
+// Steps of whole units, so that bytes have round figures.
+function unitTicks(low, high, wanted, unit) {
+  let size = 1;
+  while (unit && high / size >= unit) size *= unit;
+  return ticks(low / size, high / size, wanted).map((at) => at * size);
 }
 
 // The parts that every chart has; gives what is needed to draw into it.
@@ -43,7 +50,7 @@ function frame(host, spec) {
   const width = Math.max(220, host.clientWidth);
   const height = spec.height || 190;
   const low = spec.low;
-  const scale = ticks(low, Math.max(spec.high, low + 1e-9), 4);
+  const scale = unitTicks(low, Math.max(spec.high, low + 1e-9), 4, spec.unit);
   const high = Math.max(spec.high, scale.length ? scale[scale.length - 1] : low);
   const across = (at) => PAD.left + (width - PAD.left - PAD.right) * at;
   const up = (value) => height - PAD.bottom - ((height - PAD.top - PAD.bottom) * (value - low)) / (high - low || 1);

@@ -26,7 +26,7 @@ function bytes(value) {
     value /= 1024;
     unit += 1;
   }
-  return `${unit ? value.toPrecision(3) : Math.round(value)} ${units[unit]}`;
+  return `${unit ? Number(value.toPrecision(3)) : Math.round(value)} ${units[unit]}`;
 }
 
 function seconds(value) {

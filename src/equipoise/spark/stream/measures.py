@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.adapt import busy_fraction
-from equipoise.metrics import load_imbalance
+from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.order import Manifest
 from equipoise.state.ownership import fingerprint_of
@@ -33,6 +33,7 @@ def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target
     rows = [each.rows - each.elsewhere_rows for each in tasks]
     split = sum(each.elsewhere_seconds for each in tasks)
     rows_hash, seconds_hash = hash_imbalance(tasks, plan)
+    rows_bound, seconds_bound = whole_key_bound(tasks, plan.partitions)
     return {
         "rows": sum(each.rows for each in tasks),
         "seconds": seconds,
@@ -45,6 +46,8 @@ def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target
         "imbalance_seconds": load_imbalance(work) if sum(work) else 1.0,
         "imbalance_rows_hash": rows_hash,
         "imbalance_seconds_hash": seconds_hash,
+        "bound_rows": rows_bound,
+        "bound_seconds": seconds_bound,
         "output_rows": sum(file.rows for each in tasks for file in each.outputs),
         "busy": busy_fraction(sum(work) + split, plan.partitions, GOAL if target is None else target),
     }
@@ -67,3 +70,19 @@ def hash_imbalance(manifests: list[Manifest], plan: Plan) -> tuple[float, float]
         for amounts in ([load.rows for _, load in loads], [load.seconds for _, load in loads])
     )
     return load_imbalance(rows), load_imbalance(seconds)
+
+
+def whole_key_bound(manifests: list[Manifest], partitions: int) -> tuple[float, float]:
+    """Imbalance, by rows and by seconds, that no plan could have gone below while the hottest key stays whole."""
+    isolated = [load for each in manifests for name, load in each.loads.items() if fingerprint_of(name) is not None]
+    rows = [load.rows for load in isolated] + [rows for each in manifests for rows in each.hot_rows]
+    seconds = [load.seconds for load in isolated] + [seconds for each in manifests for seconds in each.hot_seconds]
+    loads = [load for each in manifests for load in each.loads.values()]
+    return (
+        _bound(partitions, max(rows, default=0), sum(load.rows for load in loads)),
+        _bound(partitions, max(seconds, default=0.0), sum(load.seconds for load in loads)),
+    )
+
+
+def _bound(partitions: int, largest: float, total: float) -> float:
+    return lower_bound(partitions, min(1.0, largest / total)) if total > 0 else 1.0

@@ -25,10 +25,11 @@ _KEYS_AT_A_TIME = 10_000
 _HISTORY = (
     "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, split_rows bigint, "
     "seconds double, work_seconds double, target_seconds double, imbalance_rows double, imbalance_seconds double, "
-    "imbalance_rows_hash double, imbalance_seconds_hash double, state_bytes bigint, plan bigint, next_plan bigint, "
-    "action string, applied boolean, reason string, bound double, imbalance_before double, imbalance_after double, "
-    "gain_seconds double, move_seconds double, move_bytes double, keys_moved bigint, groups_moved bigint, "
-    "partition_rows array<bigint>, partition_seconds array<double>, partition_state array<bigint>"
+    "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
+    "state_bytes bigint, plan bigint, next_plan bigint, action string, applied boolean, reason string, bound double, "
+    "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
+    "move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
+    "partition_seconds array<double>, partition_state array<bigint>"
 )
 
 
@@ -75,8 +76,8 @@ def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
         Rows and work of the fullest partition over the mean.
     ``imbalance_rows_hash``, ``imbalance_seconds_hash``
         What they would have been by plain hash, for the very same rows.
-    ``bound``
-        Imbalance that no plan can beat while keys stay whole, as the loads on record have it.
+    ``bound_rows``, ``bound_seconds``
+        What no plan could have gone below while the hottest key stays whole.
     ``state_bytes``, ``partition_state``
         State before the batch, of all and of each partition.
     ``partition_rows``, ``partition_seconds``
@@ -85,8 +86,11 @@ def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
         Versions of the plan of this batch and of the next.
     ``action``, ``applied``, ``reason``
         What was decided, whether it was done, and why.
-    ``imbalance_before``, ``imbalance_after``, ``gain_seconds``
-        Where a plan was made: imbalance without it and with it as predicted, and seconds saved over the horizon.
+    ``imbalance_before``, ``bound``
+        What the decision rests on: imbalance and its bound by the load on record, which goes back further than a batch,
+        and counts what the option ``load`` says.
+    ``imbalance_after``, ``gain_seconds``
+        Where a plan was made: the imbalance that it is to have, and the seconds that it saves over the horizon.
     ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
         What the plan moves, and how long that takes the partition with most of it.
 
