@@ -18,8 +18,8 @@ setup: .venv/ready  ## Make .venv with the locked versions
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## Run the main job: a drifting skewed stream on Spark, by plain hash and balanced
-	$(BIN)/equipoise demo
+demo: setup  ## Run the main job: a drifting skewed stream on Spark, by plain hash and balanced; DASHBOARD=1 opens the live page
+	$(BIN)/equipoise demo $(if $(filter-out 0,$(DASHBOARD)),--dashboard)
 
 test: setup  ## Run the tests
 	$(BIN)/pytest -m "not long" $(PARALLEL)

@@ -17,6 +17,7 @@
     ├── CheckpointInUse   (RuntimeError)  CHECKPOINT_IN_USE   a query is running on this checkpoint
     ├── UserFunctionFailed (RuntimeError) USER_FUNCTION       the user's own code raised
     ├── FeedFailed        (OSError)       FEED_FAILED         tuples cannot be received
+    ├── ServerFailed      (OSError)       SERVER_FAILED       an address cannot be listened on
     ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing or too old
     └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
 
@@ -115,6 +116,12 @@ class FeedFailed(EquipoiseError, OSError):
     """Tuples cannot be received."""
 
     code = "FEED_FAILED"
+
+
+class ServerFailed(EquipoiseError, OSError):
+    """An address cannot be listened on."""
+
+    code = "SERVER_FAILED"
 
 
 class SparkUnavailable(EquipoiseError, RuntimeError):

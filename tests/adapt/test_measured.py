@@ -229,3 +229,19 @@ def test_a_record_without_split_keys_has_their_load_and_its_certainty_no_more():
     assert rest.total == 500
     assert (rest.batch_work, rest.effective_rows) == (pytest.approx(5), pytest.approx(500))
     assert loads.total == 1000
+
+
+@given(st.lists(batches(), min_size=1, max_size=4), st.integers(1, GROUPS))
+@settings(deadline=None)
+def test_the_state_of_the_partitions_is_all_state_each_key_where_its_plan_has_it(parts, partitions):
+    isolated = {key: key % partitions for key in parts[-1].isolated}
+    plan = Plan(partitions, np.arange(GROUPS) % partitions, isolated)
+    loads = recorded(parts)
+    found = loads.state_bytes(plan)
+    assert len(found) == partitions
+    assert sum(found) == pytest.approx(loads.costs().group_state.sum(), rel=1e-5, abs=partitions)
+
+
+def test_an_isolated_key_has_its_state_in_its_own_partition():
+    batch = BatchLoads(2, {0: Work(1, 0, 100.0), 1: Work(1, 0, 10.0)}, {4: Work(5, 0, 1000.0)})
+    assert MeasuredLoads(2).add(batch).state_bytes(Plan(2, [0, 1], {4: 1})) == [100, 1010]

@@ -1,8 +1,11 @@
+import http.client
 import json
 import os
 import re
 import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 from typer.testing import CliRunner
@@ -103,14 +106,33 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
 
 
 @pytest.mark.usefixtures("spark")  # asks for Java in the same words
-def test_the_demo_prints_a_table_and_leaves_a_report(tmp_path):
-    small = ["--batches", "4", "--rows", "400", "--partitions", "4", "--slots", "2", "--ideal", "0.05"]
+def test_the_demo_prints_a_table_leaves_a_report_and_shows_the_balanced_run_live(tmp_path):
+    small = ["--batches", "4", "--rows", "400", "--partitions", "4", "--slots", "2", "--ideal", "0.3", "--dashboard"]
     command = [sys.executable, "-m", "equipoise", "demo", "--out", str(tmp_path / "report"), *small]
-    wide = os.environ | {"COLUMNS": "160"}
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=wide)
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    assert "same state" in answer.stdout
+    environment = {name: value for name, value in os.environ.items() if "DISPLAY" not in name} | {"COLUMNS": "160"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        url = next(found[1] for line in process.stdout if (found := re.search(r"Dashboard: (http://\S+)", line)))
+        seen = list(statuses(f"{url}data"))
+        stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr[-3000:]
+    assert "same state" in stdout
+    assert seen[0] == ("empty", 0)
+    assert any(status == "running" and count for status, count in seen)
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<svg") == 2
     assert "What was decided, and why" in page
     assert not re.search(r"(src|href)=.https?:", page)
+
+
+def statuses(url):
+    """Status and number of batches, as long as the server is there."""
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
+                said = json.loads(answer.read())
+        except (OSError, http.client.HTTPException):
+            return
+        yield said["status"], len(said["batches"])
+        time.sleep(0.1)

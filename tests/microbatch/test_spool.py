@@ -213,3 +213,4 @@ def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monke
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write('{"batch": 12, "ro')
     assert [line["batch"] for line in spool.history()] == list(range(5, 12))
+    assert [line["batch"] for line in spool.history(3)] == [9, 10, 11]

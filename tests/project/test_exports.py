@@ -10,7 +10,7 @@ from equipoise import bench, errors, plan, sketch
 from equipoise.plan import PLANNERS, Planner, make_planner
 from equipoise.sketch import Sketch
 
-PACKAGES = ["equipoise", "equipoise.plan", "equipoise.sketch", "equipoise.checks", "equipoise.bench"]
+PACKAGES = ["equipoise", *(f"equipoise.{name}" for name in ("plan", "sketch", "checks", "bench", "dashboard"))]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

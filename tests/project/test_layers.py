@@ -29,7 +29,7 @@ LAYERS = [
     {"adapt"},
     {"simulate", "state"},
     {"microbatch"},
-    {"checks", "pictures", "web_page"},
+    {"checks", "dashboard", "pictures", "web_page"},
     {"spark"},
     {"bench"},
     {"cli"},

@@ -15,10 +15,10 @@ from equipoise.framing import seal, unseal
 from equipoise.spark import read_state, stateful
 from equipoise.spark.stream import engine
 from equipoise.state import chronicle, snapshots
-from equipoise.state.catch_up import SectionReader
 from equipoise.state.checkpoint import Checkpoint, Wishes
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
+from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import Section, read_section
 from equipoise.storage import Storage
 

@@ -21,10 +21,10 @@ from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery
 from equipoise.spark.stream import engine
 from equipoise.state import catch_up, snapshots
-from equipoise.state.catch_up import SectionReader
 from equipoise.state.entries import parse_entry
 from equipoise.state.log import CommitLog
 from equipoise.state.ownership import Layout
+from equipoise.state.section_reader import SectionReader
 from equipoise.storage import Storage
 
 KEYS = [None, "", "hot", "hot", "hot", "ключ", "b" * 40, "c", "日本", "e", "f"]

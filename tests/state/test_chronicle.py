@@ -53,6 +53,17 @@ def test_the_oldest_files_go(hand, monkeypatch):
     assert [row["version"] for row in chronicle.rows(hand.storage)] == list(range(26, 41))
 
 
+def test_files_that_end_before_the_first_wanted_version_are_not_read(hand, monkeypatch):
+    play(hand, 0, 23)
+    read, real = [], hand.storage.read
+    monkeypatch.setattr(hand.storage, "read", lambda path: read.append(path) or real(path))
+    assert [row["version"] for row in chronicle.remembered(hand.storage, 13)] == list(range(13, 21))
+    assert read == [f"history/{version:020d}" for version in (15, 20)]
+    read.clear()
+    assert list(chronicle.remembered(hand.storage, 21)) == []
+    assert read == []
+
+
 def test_a_damaged_file_is_named(hand):
     play(hand, 0, 5)
     path = f"history/{5:020d}"

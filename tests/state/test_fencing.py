@@ -13,7 +13,7 @@ import pytest
 from equipoise.errors import CheckpointInUse, Damaged, Fenced, StorageFailed, UnknownFormat
 from equipoise.framing import seal
 from equipoise.state import fencing
-from equipoise.state.fencing import claim
+from equipoise.state.fencing import claim, tenancy
 from equipoise.storage import Storage
 
 CLAIM = """
@@ -171,3 +171,22 @@ def test_a_damaged_claim_is_named_with_the_way_out(storage):
     storage.write(path, seal("epoch", 2, []))
     with pytest.raises(UnknownFormat, match=f"{epoch.name}.*format 2"):
         claim(storage, nobody)
+
+
+def test_who_holds_a_checkpoint_can_be_seen_without_claiming_it(storage, elsewhere):
+    before = storage.names("epochs")
+    assert tenancy(storage) == "running"
+    assert storage.names("epochs") == before
+    elsewhere.kill()
+    elsewhere.wait()
+    assert tenancy(storage) == "gone"
+    epoch = claim(storage, nobody)
+    assert tenancy(storage) == "running"
+    epoch.release()
+    assert tenancy(storage) == "ended"
+
+
+def test_nobody_holds_an_empty_folder_and_another_machine_cannot_be_seen(storage):
+    assert tenancy(storage) == "free"
+    storage.write("epochs/0000000001-x", seal("epoch", 1, ["another machine", 1, 1]))
+    assert tenancy(storage) == "elsewhere"

@@ -17,7 +17,7 @@ from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.framing import seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
-from equipoise.plan import Costs
+from equipoise.plan import Costs, Plan
 from equipoise.sketch import Histogram
 from equipoise.sketch.stored import reading, require
 
@@ -300,6 +300,13 @@ class MeasuredLoads:
         group_state = self._record.groups["state"] + self._by_group(known, known["state"] * known["isolated"])
         key_state = dict(zip(known["key"].tolist(), known["state"].tolist(), strict=True))
         return Costs(group_load=self._group_loads(), group_state=group_state, key_state=key_state)
+
+    def state_bytes(self, plan: Plan) -> list[int]:
+        """Last known bytes of the state of each partition, under the plan that was in force when they were measured."""
+        apart = self._record.keys[self._record.keys["isolated"].astype(np.bool_)]
+        amounts = np.bincount(plan.tail, self._record.groups["state"], plan.partitions)
+        amounts += np.bincount(plan.assign(apart["key"]), np.nan_to_num(apart["state"]), plan.partitions)
+        return [int(amount) for amount in amounts]
 
     def to_bytes(self) -> bytes:
         """Stored form; its fields are those of ``_Stored``."""

@@ -1,6 +1,8 @@
 """The main job: a skewed, drifting stream through a stateful job on local Spark, by plain hash and by equipoise."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +32,9 @@ def command(
         float, typer.Option(min=0, help="Seconds of work in a batch, if it were spread evenly over the slots.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the stream.")] = 1,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve and open the live page of the balanced run while it runs.")
+    ] = False,
 ) -> None:
     """Run a stream by plain hash and by equipoise; print a table and write a report with pictures."""
     require_matplotlib()
@@ -46,7 +51,7 @@ def command(
         "whatever the number of cores."
     )
     console.print(told)
-    found = _measured(console, partitions, slots, batches, rows, ideal, seed)
+    found = _measured(console, partitions, slots, batches, rows, ideal, seed, dashboard=dashboard)
     same = found["plain hash"]["state"] == found["equipoise"]["state"]
     summary = _summary(found, batches * rows, same=same)
     console.print(_table(summary))
@@ -58,7 +63,7 @@ def command(
 
 
 def _measured(
-    console: Console, partitions: int, slots: int, batches: int, rows: int, ideal: float, seed: int
+    console: Console, partitions: int, slots: int, batches: int, rows: int, ideal: float, seed: int, *, dashboard: bool
 ) -> dict[str, dict[str, Any]]:
     """History, state and bounds of each run."""
     from equipoise.bench.local_spark import local_spark
@@ -73,6 +78,7 @@ def _measured(
     with (
         Progress(*columns, TextColumn("{task.fields[now]}"), console=console) as progress,
         scratch() as folder,
+        _served(folder / _folder("equipoise"), console) if dashboard else nullcontext(),
     ):
         waiting = progress.add_task("Spark", total=None, now="starting")
         with local_spark(slots) as spark:
@@ -82,10 +88,31 @@ def _measured(
             for name, options in _RUNS.items():
                 task = progress.add_task(name, total=batches, now="")
                 stream = read_batches(spark, folder / "rows", _SCHEMA, slots)
-                at = folder / name.replace(" ", "-")
+                at = folder / _folder(name)
                 found[name] = _run(stream, at, partitions, ideal * slots / rows, options, progress, task)
                 found[name]["bounds"] = bounds
     return found
+
+
+def _folder(name: str) -> str:
+    """Folder of the checkpoint of a run."""
+    return name.replace(" ", "-")
+
+
+@contextmanager
+def _served(checkpoint: Path, console: Console) -> Iterator[None]:
+    """The live page of a checkpoint, at a free port, as long as the block lasts."""
+    from equipoise.cli.dashboard import tell
+    from equipoise.dashboard import DashboardServer, Watcher
+
+    checkpoint.mkdir(parents=True)
+    server = DashboardServer(Watcher(str(checkpoint)))
+    server.start()
+    try:
+        tell(server, console, open_page=True)
+        yield
+    finally:
+        server.stop()
 
 
 def _warm_up(spark: Any, folder: Path, slots: int) -> None:
@@ -101,7 +128,8 @@ def _run(
 ) -> dict[str, Any]:
     from equipoise.bench.stream import ONCE, TOTALS, VectorTotals, discard
     from equipoise.spark import stateful
-    from equipoise.spark.stream.state_reader import history_rows, local_states
+    from equipoise.state.contents import local_states
+    from equipoise.state.history import history_rows
 
     prepared = stateful(stream, "key", VectorTotals(time.sleep, per_row), TOTALS, partitions, **options)
     query = prepared.start(discard, str(at), trigger=ONCE)

@@ -36,7 +36,7 @@ def history(
     json: Json = None,
 ) -> None:
     """What became of the latest batches: measures, decisions and their reasons."""
-    from equipoise.spark.stream.state_reader import history_rows
+    from equipoise.state.history import history_rows
 
     rows = history_rows(checkpoint)[-last:]
     show(rows, json, title=f"Batches of {checkpoint}", columns=_BATCHES)
@@ -52,7 +52,7 @@ def show_state(
     json: Json = None,
 ) -> None:
     """States of some keys."""
-    from equipoise.spark.stream.state_reader import local_states
+    from equipoise.state.contents import local_states
 
     rows = []
     for fingerprint, state in islice(local_states(checkpoint, version), limit):
@@ -82,9 +82,9 @@ def verify(checkpoint: Checkpoint, *, json: Json = None) -> None:
 def _checks(checkpoint: str) -> Iterator[tuple[str, str | None]]:
     from equipoise.spark.stream.engine import verify_outputs
     from equipoise.state import chronicle
-    from equipoise.state.catch_up import SectionReader
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.state.log import CommitLog
+    from equipoise.state.section_reader import SectionReader
     from equipoise.storage import Storage
 
     storage = Storage(checkpoint)

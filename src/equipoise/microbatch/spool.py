@@ -296,13 +296,13 @@ class Spool:
             lines = path.read_text().splitlines(keepends=True)[-HISTORY_LINES:]
             self._storage.write(path.name, "".join(lines).encode())
 
-    def history(self) -> list[dict[str, Any]]:
-        """Lines of the history; one that was cut short by a crash is left out."""
+    def history(self, latest: int | None = None) -> list[dict[str, Any]]:
+        """Lines of the history, all or the latest; one that was cut short by a crash is left out."""
         path = self.folder / "history.jsonl"
         if not path.exists():
             return []
         found = []
-        for line in path.read_text().splitlines():
+        for line in path.read_text().splitlines()[-latest if latest else None :]:
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:

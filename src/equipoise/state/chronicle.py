@@ -56,7 +56,19 @@ def _files(storage: Storage) -> list[str]:
 def rows(storage: Storage) -> Iterator[dict[str, Any]]:
     """Every batch that is remembered, oldest first."""
     last = -1
+    for each in remembered(storage):
+        yield each
+        last = each["version"]
+    for commit in CommitLog(storage).kept(last + 1):
+        yield row(commit)
+
+
+def remembered(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
+    """Rows that were written down, oldest first, from version ``first`` on; files that end before it are not read."""
+    last = first - 1
     for name in _files(storage):
+        if int(name) <= last:
+            continue
         path = f"{FOLDER}/{name}"
         try:
             kept = msgspec.convert(unseal(FOLDER, _FORMAT_VERSION, storage.read(path)), list[dict[str, Any]])
@@ -67,7 +79,3 @@ def rows(storage: Storage) -> Iterator[dict[str, Any]]:
             if each["version"] > last:
                 yield each
                 last = each["version"]
-    for commit in CommitLog(storage).kept():
-        if commit.version > last:
-            yield row(commit)
-            last = commit.version

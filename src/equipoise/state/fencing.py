@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -30,6 +31,10 @@ FOLDER = "epochs"
 _KIND, _FORMAT_VERSION = "epoch", 1
 _RELEASED = ".released"
 _NAME = re.compile(r"\d{10}-\w+")
+
+Tenancy = Literal["free", "running", "ended", "gone", "elsewhere"]
+"""Who holds a checkpoint: nobody ever did; a process of this machine; a query that said it has ended; a process of this
+machine that is gone without saying so; a process that cannot be seen from here."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,20 @@ def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int
         storage.delete(f"{FOLDER}/{name}")
         storage.delete(f"{FOLDER}/{name}{_RELEASED}")
     return epoch
+
+
+def tenancy(storage: Storage) -> Tenancy:
+    """Who holds a checkpoint, as far as it can be seen from here; claims nothing."""
+    claims = _claims(storage)
+    if not claims:
+        return "free"
+    name = max(claims)
+    if storage.exists(f"{FOLDER}/{name}{_RELEASED}"):
+        return "ended"
+    machine, process, started = _read(storage, f"{FOLDER}/{name}")
+    if machine != _machine():
+        return "elsewhere"
+    return "running" if _started(process) == started != 0 else "gone"
 
 
 def _claims(storage: Storage) -> list[str]:

@@ -221,11 +221,12 @@ class CommitLog:
                 raise self._missing(version, names)
             yield self._read(names[version])
 
-    def kept(self) -> Iterator[Commit]:
-        """Every record that is kept, oldest first."""
+    def kept(self, first: int = 0) -> Iterator[Commit]:
+        """Every record that is kept from version ``first`` on, oldest first."""
         names = self._names(_COMMIT)
         for version in sorted(names):
-            yield self._read(names[version])
+            if version >= first:
+                yield self._read(names[version])
 
     def table(self, version: int) -> GroupTable:
         """Where the state is at a version."""

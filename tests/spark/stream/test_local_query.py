@@ -18,8 +18,8 @@ from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.routing import group_column
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
-from equipoise.state.catch_up import SectionReader
 from equipoise.state.log import CommitLog
+from equipoise.state.section_reader import SectionReader
 
 ROWS = pa.schema({"k": pa.string(), "v": pa.int64()})
 COUNTS = pa.schema({"k": pa.string(), "n": pa.int64(), "total": pa.int64()})

@@ -7,8 +7,10 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise.hashing import fingerprints
+from equipoise.metrics import load_imbalance
 from equipoise.spark import Aggregator, KeyBatch, LocalQuery, VectorProcessor
 from equipoise.spark.stream.local_jobs import LocalJobs
+from equipoise.state.history import history_rows
 
 COUNT = StructType([StructField("n", LongType())])
 ROWS, COUNTS = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
@@ -55,3 +57,19 @@ def test_the_measures_of_the_tasks_cover_every_row_of_every_group(processor, mon
     hottest = max(hot for each in said[-1] for hot in zip(each.hot_rows, each.hot_keys, strict=True))
     assert hottest == (pd.Series(keys).value_counts().iloc[0], fingerprints([pd.Series(keys).mode()[0]])[0])
     assert all(load.seconds > 0 for manifest in said[-1] for load in manifest.loads.values())
+
+
+def test_plain_hash_is_scored_as_if_no_key_were_isolated_or_split(tmp_path):
+    keys = ["hot"] * 600 + [f"k{number}" for number in range(200)]
+    query = LocalQuery(Count(), "k", ROWS, COUNTS, str(tmp_path), numPartitions=4, tailGroups=16, load="rows")
+    for _ in range(4):
+        query.process(pd.DataFrame({"k": keys}))
+    by_hash = load_imbalance(np.bincount(fingerprints(keys) % 16 % 4, minlength=4))
+    rows = history_rows(str(tmp_path))
+    assert query.plan.widths, "the hot key is in pieces"
+    assert [row["imbalance_rows_hash"] for row in rows] == pytest.approx([by_hash] * 4)
+    assert rows[0]["imbalance_rows"] == pytest.approx(by_hash)
+    assert [row["bound_rows"] for row in rows] == pytest.approx([4 * 600 / 800] * 4)
+    assert rows[-1]["imbalance_rows"] < 3 < by_hash, "a key in pieces goes below the bound of whole keys"
+    assert all(1 <= row["bound_seconds"] <= row["imbalance_seconds_hash"] + 1e-9 for row in rows)
+    assert all(row["imbalance_seconds_hash"] >= 1 for row in rows)

@@ -149,6 +149,11 @@ def test_history_tells_of_every_batch(feed, ours, spark):
     assert len(first.partition_seconds) == 2
     assert first.action == "keep"
     assert first.reason
+    assert (first.split_rows, first.target_seconds, first.move_bytes) == (0, None, None)
+    assert first.imbalance_rows_hash == first.imbalance_rows == 2.0  # plain hash is what placed it
+    assert 1 <= first.imbalance_seconds_hash <= 2
+    assert sum(second.partition_state) == second.state_bytes > 0
+    assert len(second.partition_state) == 2
 
 
 class Bell(StatefulProcessor):
@@ -190,6 +195,7 @@ def test_a_timer_of_the_wall_clock_fires_without_new_rows(feed, tmp_path, collec
         state = query.state()  # while it runs
         assert state.columns == ["k", "since", "brief", "timers"]
         assert state.count() == 0
+        assert {row.target_seconds for row in query.history().collect()} == {1.0}
     finally:
         query.stop()
     bells = [tuple(row) for row in collected.rows[2:]]

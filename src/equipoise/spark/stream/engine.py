@@ -16,11 +16,11 @@ from typing import Any, Generic
 
 import msgspec
 
-from equipoise.adapt import BatchLoads, Work, busy_fraction, task_slowness
+from equipoise.adapt import BatchLoads, Work, task_slowness
 from equipoise.errors import Damaged, LogBroken
 from equipoise.failpoints import failpoint
-from equipoise.metrics import load_imbalance
 from equipoise.spark.stream.jobs import Jobs, Rows
+from equipoise.spark.stream.measures import batch_measures
 from equipoise.spark.stream.next_plan import Choice, NextPlan
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.settings import Settings
@@ -144,9 +144,10 @@ class Engine(Generic[Rows]):
         settings, plan = self._settings, progress.plan
         by_speed = settings.policy.load == "auto"
         loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys(), by_speed=by_speed)
-        measures = _measures(manifests, plan.partitions, seconds, settings.target_seconds)
+        measures = batch_measures(manifests, plan, seconds, settings.target_seconds)
         choice = progress.next_plan.choose(plan, loads, order.batch, measures) if order.version else Choice.keep(plan)
-        measures["state_bytes"] = choice.state_bytes
+        measures["state_bytes"] = sum(choice.state_bytes)
+        measures["partition_state"] = choice.state_bytes
         failpoint("driver.before-plan")
         is_new = choice.plan is not plan
         name = progress.checkpoint.keep_plan(choice.plan, settings.epoch.number) if is_new else progress.plan_name
@@ -255,25 +256,6 @@ def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any, *, 
         for key, rows, seconds in zip(manifest.hot_keys, manifest.hot_rows, manifest.hot_seconds, strict=True):
             listed[key] = Work(rows, seconds / slow)
     return BatchLoads(tail_groups, groups, keys, listed)
-
-
-def _measures(manifests: list[Manifest], partitions: int, seconds: float, target: float) -> dict[str, Any]:
-    tasks = sorted(manifests, key=lambda manifest: manifest.partition)
-    work = [max(0.0, sum(load.seconds for load in each.loads.values()) - each.elsewhere_seconds) for each in tasks]
-    rows = [each.rows - each.elsewhere_rows for each in tasks]
-    split = sum(each.elsewhere_seconds for each in tasks)
-    return {
-        "rows": sum(each.rows for each in tasks),
-        "seconds": seconds,
-        "work_seconds": sum(work) + split,
-        "split_rows": sum(each.elsewhere_rows for each in tasks),
-        "partition_rows": rows,
-        "partition_seconds": [each.seconds for each in tasks],
-        "imbalance_rows": load_imbalance(rows) if sum(rows) else 1.0,
-        "imbalance_seconds": load_imbalance(work) if sum(work) else 1.0,
-        "output_rows": sum(file.rows for each in tasks for file in each.outputs),
-        "busy": busy_fraction(sum(work) + split, partitions, target),
-    }
 
 
 def _watermark(now: int, manifests: list[Manifest], settings: Settings) -> int:

@@ -18,17 +18,18 @@ _LOOK_BACK = 20  # batches that are read again at a start, for how busy they wer
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan of the next batch, why, what is known of the load, and the bytes of all state before this batch."""
+    """The plan of the next batch, why, what is known of the load, and the bytes of each partition's state before."""
 
     plan: Plan
     decision: dict[str, Any]
     loads: bytes
-    state_bytes: int = 0
+    state_bytes: list[int]
 
     @classmethod
     def keep(cls, plan: Plan) -> "Choice":
         """Before the first batch there is nothing to decide."""
-        return cls(plan, {"action": "keep", "applied": False, "reason": "initial state", "numbers": {}}, b"")
+        decision = {"action": "keep", "applied": False, "reason": "initial state", "numbers": {}}
+        return cls(plan, decision, b"", [0] * plan.partitions)
 
 
 class NextPlan:
@@ -93,9 +94,7 @@ class NextPlan:
         if chosen is not plan:
             self._last_replan = batch
             self._busy.clear()
-        measured = self._loads.costs().group_state
-        state_bytes = 0 if measured is None else int(measured.sum())
-        return Choice(chosen, decision, self._loads.to_bytes(), state_bytes)
+        return Choice(chosen, decision, self._loads.to_bytes(), self._loads.state_bytes(plan))
 
     def _widths(self, plan: Plan, partitions: int, batch: int, *, pinned: bool) -> Mapping[int, int]:
         """Pieces of the keys to split in the next batch."""

@@ -12,10 +12,11 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.state.cache import GroupCache
 from equipoise.state.cached_entries import CacheReader
-from equipoise.state.catch_up import SectionReader, reading
+from equipoise.state.catch_up import reading
 from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
 from equipoise.state.log import Chain, CommitLog, GroupTable, Snapshot
 from equipoise.state.ownership import fingerprint_of
+from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
 from equipoise.state.timers import purge_expired
 from equipoise.state.transaction import EmptyReader, GroupTransaction

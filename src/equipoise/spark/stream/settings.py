@@ -48,7 +48,7 @@ class Settings:
     policy
         When to replan.
     elastic, target_seconds
-        Bounds of N where it is chosen by the load, and the time that a batch may take.
+        Bounds of N where it is chosen by the load, and the time that a batch may take, if anybody said.
     watermark
         Event time, if any.
     order_by
@@ -78,7 +78,7 @@ class Settings:
     sink: Sink
     policy: Policy
     elastic: Elastic | None = None
-    target_seconds: float = 10.0
+    target_seconds: float | None = None
     watermark: Watermark | None = None
     order_by: tuple[str, ...] = ()
     plain_hash: bool = False

@@ -11,26 +11,25 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StructField, StructT
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.spark.stream.pandas_rows import state_array
 from equipoise.spark.stream.user_code import SparkSchemas
-from equipoise.state import chronicle
-from equipoise.state.catch_up import SectionReader
-from equipoise.state.checkpoint import Checkpoint, Identity
+from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec, RowCodec
-from equipoise.state.entries import parse_entry, split_value, unpack_time
+from equipoise.state.contents import TIMERS, group_entries, kept_version, key_states
 from equipoise.state.handle import VariableSpec
-from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
+from equipoise.state.history import history_rows
+from equipoise.state.log import Chain
+from equipoise.state.section_reader import SectionReader
 from equipoise.storage import Storage
 
-TIMERS = "timers"
-_TIMER_TAG = 0
-_ENTRIES = 0
 _KEYS_AT_A_TIME = 10_000
 
 _HISTORY = (
-    "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, seconds double, "
-    "work_seconds double, imbalance_rows double, imbalance_seconds double, state_bytes bigint, plan bigint, "
-    "next_plan bigint, action string, applied boolean, reason string, bound double, imbalance_before double, "
-    "imbalance_after double, move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
-    "partition_seconds array<double>"
+    "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, split_rows bigint, "
+    "seconds double, work_seconds double, target_seconds double, imbalance_rows double, imbalance_seconds double, "
+    "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
+    "state_bytes bigint, plan bigint, next_plan bigint, action string, applied boolean, reason string, bound double, "
+    "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
+    "move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
+    "partition_seconds array<double>, partition_state array<bigint>"
 )
 
 
@@ -51,7 +50,7 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     """
     session = _session(spark)
     storage = Storage(path)
-    identity, commit, table, variables = _kept(storage, version)
+    identity, commit, table, variables = kept_version(storage, version)
     schema = _state_schema(identity, variables)
     read = _reader(storage.location, identity, variables, commit.time_ms, SparkSchemas(session).arrow(schema))
     chains = [(msgspec.json.encode(chain).decode(),) for _, chain in sorted(table.chains.items())]
@@ -61,38 +60,39 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     return parts.mapInArrow(read, schema)
 
 
-def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Fingerprints and states, one key after the other, without Spark; the key itself is under an empty name."""
-    storage = Storage(path)
-    identity, commit, table, variables = _kept(storage, version)
-    keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
-    tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
-    for _, chain in sorted(table.chains.items()):
-        yield from key_states(group_entries(chain, sections), keys, tables, commit.time_ms)
-
-
-def _kept(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:
-    """A version of a query: its identity, commit, table of key groups, and state variables."""
-    path = storage.location
-    identity, log = Checkpoint(storage).require(), CommitLog(storage)
-    head, oldest = log.head(), log.oldest()
-    wanted = head if version is None else version
-    if not oldest <= wanted <= head:
-        raise InvalidArgument(f"version {wanted} of {path} is not kept; versions {oldest} to {head} are")
-    commit, table = log.read(wanted), log.table(wanted)
-    gone = [file for file in sorted(table.files()) if not storage.exists(file)] if wanted < head else []
-    if gone:
-        raise InvalidArgument(
-            f"version {wanted} of {path} is not kept any more: {storage.at(gone[0])} is gone; a query keeps as many "
-            f"versions before its last, {head}, as `retain` says"
-        )
-    stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
-    variables = {name: spec for name, spec in stored.items() if not spec.removed}
-    return identity, commit, table, variables
-
-
 def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
     """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
+
+    Columns
+    -------
+    ``batch``, ``time``, ``watermark``
+        Number of the batch, its processing time, and the watermark that it ran under.
+    ``rows``, ``output_rows``, ``split_rows``
+        Rows that came in and went out; rows of split keys, which other tasks reduced than those that own the keys.
+    ``seconds``, ``work_seconds``, ``target_seconds``
+        Time of the batch, of the user's code in all tasks together, and that a batch may take: the interval of the
+        trigger or ``targetSeconds``, NULL where there is neither.
+    ``imbalance_rows``, ``imbalance_seconds``
+        Rows and work of the fullest partition over the mean.
+    ``imbalance_rows_hash``, ``imbalance_seconds_hash``
+        What they would have been by plain hash, for the very same rows.
+    ``bound_rows``, ``bound_seconds``
+        What no plan could have gone below while the hottest key stays whole.
+    ``state_bytes``, ``partition_state``
+        State before the batch, of all and of each partition.
+    ``partition_rows``, ``partition_seconds``
+        Rows and time of each task.
+    ``plan``, ``next_plan``
+        Versions of the plan of this batch and of the next.
+    ``action``, ``applied``, ``reason``
+        What was decided, whether it was done, and why.
+    ``imbalance_before``, ``bound``
+        What the decision rests on: imbalance and its bound by the load on record, which goes back further than a batch,
+        and counts what the option ``load`` says.
+    ``imbalance_after``, ``gain_seconds``
+        Where a plan was made: the imbalance that it is to have, and the seconds that it saves over the horizon.
+    ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
+        What the plan moves, and how long that takes the partition with most of it.
 
     Parameters
     ----------
@@ -103,39 +103,12 @@ def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
     """
     session = _session(spark)
     names = [part.split()[0] for part in _HISTORY.split(", ")]
-    rows = [tuple(each[name] for name in names) for each in history_rows(path)]
+    rows = [tuple(each.get(name) for name in names) for each in history_rows(path)]
     milliseconds = _HISTORY.replace("time timestamp", "time bigint").replace("watermark timestamp", "watermark bigint")
     df = session.createDataFrame(rows, milliseconds)
     return df.selectExpr(
         *(f"timestamp_millis({name}) AS {name}" if name in {"time", "watermark"} else name for name in names)
     )
-
-
-def history_rows(path: str) -> list[dict[str, Any]]:
-    """What became of every batch, without Spark; times are in milliseconds."""
-    storage = Storage(path)
-    Checkpoint(storage).require()
-    return [_history_row(each) for each in chronicle.rows(storage) if each["batch"] >= 0]
-
-
-def _history_row(kept: dict[str, Any]) -> dict[str, Any]:
-    measures, decision = kept["measures"], kept["decision"]
-    numbers = decision.get("numbers", {})
-    whole = {name: None if numbers.get(name) is None else int(numbers[name]) for name in ("keys_moved", "groups_moved")}
-    plain = {name: numbers.get(name) for name in ("bound", "imbalance_before", "imbalance_after", "move_bytes")}
-    return {
-        "batch": kept["batch"],
-        "time": kept["time_ms"],
-        "watermark": kept["watermark_ms"] or None,
-        "plan": kept["plan"],
-        "next_plan": kept["next_plan"],
-        "action": decision["action"],
-        "applied": decision["applied"],
-        "reason": decision["reason"],
-        **measures,
-        **plain,
-        **whole,
-    }
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -176,55 +149,6 @@ def _reader(
                 yield from _batches((row for _, row in key_states(entries, keys, tables, time_ms)), schema)
 
     return read
-
-
-def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
-    """All entries of a group."""
-    entries: dict[bytes, bytes] = {}
-    parts = [chain.snapshot.section] if chain.snapshot else []
-    for section in parts + [change.section for change in chain.changes]:
-        if section.reset:
-            entries.clear()
-        for key, value in sections.entries(section):
-            if value is None:
-                entries.pop(key, None)
-            else:
-                entries[key] = value
-    return entries
-
-
-def key_states(
-    entries: dict[bytes, bytes], keys: KeyCodec, tables: dict[int, tuple[str, VariableSpec, RowCodec]], time_ms: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Fingerprint and states of one key after the other; the key itself is under an empty name."""
-    current, fingerprint = b"", 0
-    row: dict[str, Any] = {}
-    user_keys = {tag: KeyCodec(spec.key_schema) for tag, (_, spec, _) in tables.items() if spec.key_schema}
-    for key in sorted(entries):
-        if key[0] != _ENTRIES:
-            break
-        entry = parse_entry(key)
-        expiry, payload = split_value(entries[key])
-        known = tables.get(entry.tag)
-        if (expiry is not None and expiry <= time_ms) or (known is None and entry.tag != _TIMER_TAG):
-            continue
-        if entry.key != current or not row:
-            if row:
-                yield fingerprint, row
-            current, fingerprint, row = entry.key, entry.fingerprint, {"": keys.decode_key(entry.key)}
-        if known is None:
-            row.setdefault(TIMERS, []).append(unpack_time(entry.suffix))
-            continue
-        name, spec, codec = known
-        if spec.kind == "value":
-            row[name] = codec.decode(payload)
-        elif spec.kind == "list":
-            row.setdefault(name, []).extend(codec.decode_list(payload))
-        else:
-            user_key = user_keys[entry.tag].decode_key(entry.suffix)
-            row.setdefault(name, []).append((user_key, codec.decode(payload)))
-    if row:
-        yield fingerprint, row
 
 
 def _batches(rows: Iterator[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -381,15 +381,15 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
     return None
 
 
-def _interval(trigger: Mapping[str, Any]) -> float:
-    """Seconds of a trigger's interval; 10 where it has none."""
+def _interval(trigger: Mapping[str, Any]) -> float | None:
+    """Seconds of a trigger's interval; ``None`` where it has none."""
     given = trigger.get("processingTime")
     if given is None:
-        return 10.0
+        return None
     try:
         return seconds_of("trigger", given)
     except InvalidArgument:
-        return 10.0  # Spark knows other ways to write an interval, and "0 seconds"
+        return None  # Spark knows other ways to write an interval, and "0 seconds"
 
 
 def _require_both_halves(storage: Storage, head: int) -> None:

@@ -1,0 +1,86 @@
+"""The live page of a query: ``equipoise dashboard CHECKPOINT``."""
+
+import os
+import sys
+import webbrowser
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from equipoise.cli.output import Json, require_folder, write_json
+from equipoise.errors import MissingPackage
+
+if TYPE_CHECKING:
+    from equipoise.dashboard import DashboardServer
+
+PORT = 8484
+"""Port where none is named."""
+
+
+def command(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A query's checkpoint; the query may be running, and is not touched.")
+    ],
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs --token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = PORT,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="EQUIPOISE_DASHBOARD_TOKEN", help="What clients must show, as ?token= or Authorization: Bearer."
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A further name by which clients reach the server; may be repeated.")
+    ] = None,
+    literal_keys: Annotated[bool, typer.Option("--literal-keys", help="Show keys, not their fingerprints.")] = False,
+    spool: Annotated[
+        str | None, typer.Option(help="Spool of the source, for a query over planned micro-batches.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    json: Json = None,
+) -> None:
+    """Serve a live page about a query, with metrics for Prometheus; Ctrl-C ends it.
+
+    With --json, write one snapshot and end.
+    """
+    require_folder(json)
+    require_pyarrow()
+    from equipoise.dashboard import DashboardServer, Watcher
+
+    watcher = Watcher(checkpoint, literal_keys=literal_keys, spool=spool)
+    if json is not None:
+        write_json(watcher.look().snapshot, json)
+        return
+    server = DashboardServer(watcher, host, port, token=token, allow_hosts=allow_host or ())
+    thread, console = server.start(), Console(stderr=True)
+    try:
+        tell(server, console, open_page=open_page)
+        while thread.is_alive():
+            thread.join(1.0)
+    except KeyboardInterrupt:
+        console.print("stopped")
+    finally:
+        server.stop()
+
+
+def require_pyarrow() -> None:
+    """Raise ``MissingPackage``, saying how to install it, where checkpoints cannot be read."""
+    if find_spec("pyarrow") is None:
+        raise MissingPackage("checkpoints are read with pyarrow; install it with: pip install 'equipoise[dashboard]'")
+
+
+def tell(server: "DashboardServer", console: Console, *, open_page: bool) -> None:
+    """Say where the page is, and open it where there is a screen to open it on."""
+    console.print(f"Dashboard: [bold]{server.url}[/]", soft_wrap=True, highlight=False)
+    if open_page and has_screen():
+        webbrowser.open(server.url)
+
+
+def has_screen() -> bool:
+    """Whether a browser would open a window; on a machine without a screen it would take over the terminal."""
+    if sys.platform != "linux":
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

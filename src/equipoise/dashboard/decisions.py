@@ -1,0 +1,46 @@
+"""The timeline of decisions, from the rows of the history."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from equipoise.dashboard.document import Decision
+from equipoise.dashboard.rows import Row
+
+KEEP = "keep"
+
+
+def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
+    """The latest decisions, newest first.
+
+    Decisions to keep the plan that follow each other are told as one, with the reason of the last.
+
+    Parameters
+    ----------
+    rows
+        Batches, oldest first.
+    most
+        Number of decisions.
+    """
+    found: list[Decision] = []
+    for at in range(len(rows) - 1, -1, -1):
+        told = _decision(rows[at], rows[at + 1] if at + 1 < len(rows) else None)
+        if found and told.action == KEEP == found[-1].action:
+            found[-1] = msgspec.structs.replace(found[-1], first=told.first)
+        elif len(found) == most:
+            break
+        else:
+            found.append(told)
+    return found
+
+
+def _decision(row: Row, after: Row | None) -> Decision:
+    same = {name: getattr(row, name) for name in Decision.__struct_fields__ if hasattr(row, name)}
+    made = {
+        "first": row.batch,
+        "last": row.batch,
+        "plan": row.next_plan,
+        "seen_before": row.imbalance_rows,
+        "seen_after": None if after is None else after.imbalance_rows,
+    }
+    return Decision(**{**same, **made})

@@ -1,0 +1,100 @@
+"""The hottest keys of a query: their share, where they are, and since when they are hot."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from equipoise.adapt import MeasuredLoads
+from equipoise.dashboard.document import HotKey
+from equipoise.dashboard.key_names import KeyNames
+from equipoise.plan import Plan
+
+SHOWN = 20
+"""Keys that are shown."""
+FOLLOWED = 64
+"""Hottest keys whose age is kept, more than are shown, so that one at the edge of the list does not begin anew."""
+
+
+class Runs:
+    """Since when things have been there without a break.
+
+    Examples
+    --------
+    >>> runs = Runs()
+    >>> for batch, keys in enumerate([[1, 2], [1], [1, 2]]):
+    ...     runs.see(batch, keys)
+    >>> runs.since
+    {1: 0, 2: 2}
+    """
+
+    def __init__(self) -> None:
+        self.since: dict[int, int] = {}
+        self.first: int | None = None
+
+    def see(self, batch: int, keys: Iterable[int]) -> None:
+        """Say which were there in a batch; batches come in order."""
+        if self.first is None:
+            self.first = batch
+        self.since = {key: self.since.get(key, batch) for key in keys}
+
+
+class HotKeys:
+    """Follows the keys with most load from batch to batch."""
+
+    def __init__(self) -> None:
+        self._listed, self._isolated = Runs(), Runs()
+        self._loads: MeasuredLoads | None = None
+
+    def see_loads(self, batch: int, stored: bytes) -> None:
+        """Take up what was known of the load after a batch."""
+        self._loads = MeasuredLoads.from_bytes(stored) if stored else None
+        self._listed.see(batch, [] if self._loads is None else self._shares(FOLLOWED)[0])
+
+    def see_plan(self, batch: int, isolated: Iterable[int]) -> None:
+        """Take up which keys the plan of a batch isolated."""
+        self._isolated.see(batch, isolated)
+
+    def shown(self, plan: Plan, last: int, names: KeyNames | None) -> list[HotKey]:
+        """The hottest keys after batch ``last``, placed as ``plan`` places the next."""
+        if self._loads is None:
+            return []
+        keys, shares = self._shares(SHOWN)
+        called = {} if names is None else names.of(keys)
+        return [
+            self._told(key, share, int(partition), plan, last, called.get(key))
+            for key, share, partition in zip(keys, shares, plan.assign(keys), strict=True)
+        ]
+
+    def _told(self, key: int, share: float, partition: int, plan: Plan, last: int, name: str | None) -> HotKey:
+        isolated = key in plan.isolated
+        runs = self._isolated if key in self._isolated.since and isolated else self._listed
+        # a plan that was made after the last batch isolates from the next on
+        since = last + 1 if isolated and runs is self._listed else runs.since.get(key, last)
+        return HotKey(
+            key=fingerprint_text(key) if name is None else name,
+            share=share,
+            partition=partition,
+            isolated=isolated,
+            pieces=plan.widths.get(key, 1),
+            since=since,
+            earlier=since == runs.first and since > 0,
+            age=max(0, last - since + 1),
+        )
+
+    def _shares(self, most: int) -> tuple[Sequence[int], Sequence[float]]:
+        if self._loads is None:
+            return [], []
+        histogram = self._loads.histogram()
+        hottest = np.argsort(-histogram.shares, kind="stable")[:most]
+        return histogram.fingerprints[hottest].tolist(), histogram.shares[hottest].tolist()
+
+
+def fingerprint_text(fingerprint: int) -> str:
+    """A fingerprint as users see it.
+
+    Examples
+    --------
+    >>> fingerprint_text(-1)
+    'ffffffffffffffff'
+    """
+    return f"{fingerprint % 2**64:016x}"

@@ -1,0 +1,160 @@
+"""What was read of one query so far; the next look reads only what is new."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from equipoise.dashboard.decisions import timeline
+from equipoise.dashboard.document import Batch, Decision, HotKey, IsolatedKey, PlanFacts, Task, Totals
+from equipoise.dashboard.hot_keys import HotKeys, fingerprint_text
+from equipoise.dashboard.key_names import KeyNames
+from equipoise.dashboard.rows import Row
+from equipoise.errors import FormatError, StorageFailed
+from equipoise.state import chronicle
+from equipoise.state.checkpoint import Checkpoint, Identity, Wishes
+from equipoise.state.log import CommitLog
+from equipoise.storage import Storage
+
+if TYPE_CHECKING:
+    from equipoise.plan import Plan
+
+BATCHES = 300
+"""Latest batches that are told of."""
+DECISIONS = 60
+"""Latest decisions that are told of."""
+ISOLATED = 200
+"""Isolated keys that are listed."""
+
+
+class _Read(NamedTuple):
+    """A version as it was read: its row and, while the log has its record, the loads and the next plan."""
+
+    row: dict[str, Any]
+    loads: bytes | None
+    next_plan: str | None
+
+
+class QueryRecord:
+    """What was read of one query.
+
+    Parameters
+    ----------
+    storage, identity
+        The checkpoint, and the query that lives there.
+    literal_keys
+        Whether keys are told, not their fingerprints.
+    """
+
+    def __init__(self, storage: Storage, identity: Identity, *, literal_keys: bool) -> None:
+        self.identity = identity
+        self.version = -1
+        self.totals = Totals()
+        self._storage, self._checkpoint = storage, Checkpoint(storage)
+        self._names = KeyNames(storage, identity) if literal_keys else None
+        self._rows: deque[Row] = deque(maxlen=BATCHES + 1)
+        self._hot = HotKeys()
+        self._isolated: dict[int, frozenset[int] | None] = {}
+        self._plan: Plan | None = None
+
+    def catch_up(self, head: int) -> None:
+        """Read the versions up to ``head``, but no more of them than are told of."""
+        if head == self.version:
+            return
+        read = list(self._unread(CommitLog(self._storage), head))
+        rows = [Row.of(each.row, self._storage.location) for each in read if each.row["batch"] >= 0]
+        plan = self._checkpoint.plan(read[-1].next_plan or "")
+        self._learn_plans({row.plan for row in rows})
+        if read[0].loads is None or read[0].row["version"] != self.version + 1:
+            self._hot = HotKeys()  # what was hot in between is not known: ages begin anew
+        for each in read:
+            if each.loads is not None:
+                self._hot.see_loads(each.row["batch"], each.loads)
+        for row in rows:
+            isolated = self._isolated[row.plan]
+            if isolated is not None:
+                self._hot.see_plan(row.batch, isolated)
+        self._rows.extend(rows)
+        self.totals = _added(self.totals, rows)
+        self.version, self._plan = head, plan
+
+    def batches(self) -> list[Batch]:
+        """The latest batches, oldest first."""
+        rows = list(self._rows)
+        told = [row.told(before) for before, row in zip([None, *rows], rows, strict=False)]
+        return told[-BATCHES:]
+
+    def tasks(self) -> list[Task]:
+        """The partitions of the last batch."""
+        return self._rows[-1].tasks() if self._rows else []
+
+    def decisions(self) -> list[Decision]:
+        """The latest decisions, newest first."""
+        return timeline(list(self._rows)[-BATCHES:], DECISIONS)
+
+    def hot_keys(self) -> list[HotKey]:
+        """The keys with most load."""
+        if self._plan is None or not self._rows:
+            return []
+        return self._hot.shown(self._plan, self._rows[-1].batch, self._names)
+
+    def plan(self, wishes: Wishes) -> PlanFacts | None:
+        """The plan of the next batch."""
+        plan = self._plan
+        if plan is None:
+            return None
+        listed = list(plan.isolated.items())[:ISOLATED]
+        called = {} if self._names is None else self._names.of(key for key, _ in listed)
+        return PlanFacts(
+            version=plan.version,
+            parent=plan.parent,
+            planner=plan.planner,
+            partitions=plan.partitions,
+            tail_groups=plan.tail_groups,
+            isolated_keys=len(plan.isolated),
+            split_keys=len(plan.widths),
+            reason=plan.reason,
+            held=_wished(wishes),
+            isolated=[
+                IsolatedKey(
+                    key=called.get(key, fingerprint_text(key)), partition=partition, pieces=plan.widths.get(key, 1)
+                )
+                for key, partition in listed
+            ],
+        )
+
+    def _unread(self, log: CommitLog, head: int) -> Iterable[_Read]:
+        first = max(self.version + 1, head - BATCHES)
+        oldest = max(first, log.oldest())
+        if first < oldest:
+            for row in chronicle.remembered(self._storage, first):
+                if row["version"] < oldest:
+                    yield _Read(row, None, None)
+        for commit in log.commits(oldest, head):
+            yield _Read(chronicle.row(commit), commit.loads, commit.next_plan)
+
+    def _learn_plans(self, versions: Iterable[int]) -> None:
+        """Which keys some plans isolate; ``None`` for a plan that cannot be read any more."""
+        unknown = [version for version in versions if version not in self._isolated]
+        names = self._checkpoint.plan_names() if unknown else {}
+        for version in unknown:
+            try:
+                self._isolated[version] = frozenset(self._checkpoint.plan(names[version]).isolated)
+            except (KeyError, FormatError, StorageFailed):  # of an old plan nothing but the age of a key depends
+                self._isolated[version] = None
+
+
+def _added(totals: Totals, rows: list[Row]) -> Totals:
+    return Totals(
+        rows=totals.rows + sum(row.rows for row in rows),
+        moved_bytes=totals.moved_bytes + sum(row.move_bytes or 0.0 for row in rows if row.applied),
+        plan_changes=totals.plan_changes + sum(row.plan != row.next_plan for row in rows),
+    )
+
+
+def _wished(wishes: Wishes) -> str | None:
+    wished = []
+    if wishes.hold is not None:
+        wished.append("plain hash" if wishes.hold == "hash" else f"plan {wishes.hold}")
+    if wishes.partitions is not None:
+        wished.append(f"{wishes.partitions} partitions")
+    return " and ".join(wished) or None

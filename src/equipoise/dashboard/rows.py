@@ -1,0 +1,78 @@
+"""Rows of the history with types, and what the document tells of them."""
+
+from typing import Any
+
+import msgspec
+
+from equipoise.dashboard.document import Batch, Task
+from equipoise.errors import Damaged
+from equipoise.state.history import history_row
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch as the history tells of it; a name means what it means in ``equipoise.spark.history``."""
+
+    batch: int
+    time: int
+    plan: int
+    next_plan: int
+    action: str
+    applied: bool
+    reason: str
+    rows: int
+    output_rows: int
+    seconds: float
+    work_seconds: float
+    imbalance_rows: float
+    imbalance_seconds: float
+    state_bytes: int
+    partition_rows: list[int]
+    partition_seconds: list[float]
+    partition_state: list[int] | None = None
+    split_rows: int = 0
+    target_seconds: float | None = None
+    busy: float | None = None
+    imbalance_rows_hash: float | None = None
+    imbalance_seconds_hash: float | None = None
+    bound_rows: float | None = None
+    bound_seconds: float | None = None
+    bound: float | None = None
+    imbalance_before: float | None = None
+    imbalance_after: float | None = None
+    gain_seconds: float | None = None
+    move_seconds: float | None = None
+    move_bytes: float | None = None
+    keys_moved: int | None = None
+    groups_moved: int | None = None
+
+    @classmethod
+    def of(cls, kept: dict[str, Any], location: str) -> "Row":
+        """The row of what the chronicle keeps of a batch."""
+        try:
+            return msgspec.convert(history_row(kept), cls)
+        except (KeyError, msgspec.ValidationError) as error:
+            raise Damaged(
+                f"the record of version {kept.get('version')} in {location} cannot be understood: {error}; "
+                "restore it from a copy"
+            ) from error
+
+    def told(self, before: "Row | None") -> Batch:
+        """The batch in figures, given the one before."""
+        same = {name: getattr(self, name) for name in Batch.__struct_fields__ if hasattr(self, name)}
+        return Batch(
+            **same,
+            time_ms=self.time,
+            since_previous=None if before is None else max(0, self.time - before.time) / 1000,
+            partitions=len(self.partition_rows),
+        )
+
+    def tasks(self) -> list[Task]:
+        """Its partitions."""
+        states: list[int | None] = (
+            [*self.partition_state] if self.partition_state else [None] * len(self.partition_rows)
+        )
+        measured = zip(self.partition_rows, self.partition_seconds, states, strict=True)
+        return [
+            Task(partition=number, rows=rows, seconds=seconds, state_bytes=state)
+            for number, (rows, seconds, state) in enumerate(measured)
+        ]

@@ -1,0 +1,215 @@
+"""A small web server for one checkpoint: read-only, and nothing of a request ever reaches the file system.
+
+::
+
+    /           the page, one file without anything from elsewhere
+    /data       the snapshot as JSON
+    /events     server-sent events: a snapshot at once, and another whenever the checkpoint has changed
+    /metrics    the same figures for Prometheus
+"""
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from equipoise import __version__
+from equipoise.dashboard.access import Access
+from equipoise.dashboard.metrics_text import CONTENT_TYPE, metrics_text
+from equipoise.dashboard.page import page
+from equipoise.dashboard.watcher import Seen, Watcher
+from equipoise.errors import ServerFailed
+
+LISTENERS = 32
+"""Pages that may listen for events at a time."""
+
+_TEXT = "text/plain; charset=utf-8"
+_HEARTBEAT = 15.0  # seconds without news after which a listener is told that the server is there
+_LOOK_EVERY = 1.0
+
+
+class DashboardServer(ThreadingHTTPServer):
+    """Serves the page of one checkpoint.
+
+    Parameters
+    ----------
+    watcher
+        Reads the checkpoint.
+    host, port
+        Address to listen on; port 0 takes a free one.
+    token
+        What clients must show; needed unless the address is loopback.
+    allow_hosts
+        Further names under which clients reach the server.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        token: str | None = None,
+        allow_hosts: Iterable[str] = (),
+    ) -> None:
+        self.watcher = watcher
+        self.access = Access(host, token, allow_hosts)
+        self.listeners = threading.BoundedSemaphore(LISTENERS)
+        self.stopping = threading.Event()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._host, self._token = host, token
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ServerFailed(
+                f"cannot listen on {host} port {port}: {error}; choose another with --port, or --port 0 for a free one"
+            ) from error
+
+    def server_bind(self) -> None:
+        """Bind without asking for the name of the address, which may take long where there is no network."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self._host), self.server_address[1]
+
+    @property
+    def url(self) -> str:
+        """Address of the page, with the token where there is one."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.server_port}/" + (f"?token={quote(self._token, safe='')}" if self._token else "")
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of a failure, unless it is only that a client went away."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+    def start(self) -> threading.Thread:
+        """Serve in a thread of its own, until ``stop``."""
+        thread = threading.Thread(target=self.serve_forever, name="equipoise-dashboard", daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """End all answers and close the port; ``serve_forever`` must be running."""
+        self.stopping.set()
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one client."""
+
+    server: DashboardServer
+    server_version, sys_version = f"equipoise/{__version__}", ""
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds for a request to arrive
+
+    def do_GET(self) -> None:
+        """Answer, if the client may ask and there is such a page."""
+        if self.headers.get("Content-Length") or self.headers.get("Transfer-Encoding"):
+            self.close_connection = True  # what follows is not read, and must not be taken for a request
+        parts = urlsplit(self.path)
+        asked = parse_qs(parts.query).get("token", [None])[0]
+        hosts = self.headers.get_all("Host", [])
+        answer = {"/": self._page, "/data": self._data, "/events": self._events, "/metrics": self._metrics}
+        if len(hosts) != 1 or not self.server.access.knows(hosts[0]):
+            self._refuse(
+                HTTPStatus.FORBIDDEN,
+                "this server is not known by that name; start it with --allow-host NAME if it should be",
+            )
+        elif not self.server.access.admits(asked, self.headers.get("Authorization")):
+            self._refuse(
+                HTTPStatus.UNAUTHORIZED,
+                "show the token that the server was started with: ?token=... or Authorization: Bearer ...",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        elif parts.scheme or parts.netloc or parts.path not in answer:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there are {', '.join(answer)}")
+        else:
+            answer[parts.path]()
+
+    def _only_get(self) -> None:
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this server only tells: use GET", {"Allow": "GET"})
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _only_get  # noqa: N815 - as http.server names them
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Say in plain text what was wrong with a request that could not be read."""
+        self._refuse(HTTPStatus(code), explain or message or HTTPStatus(code).phrase)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name belongs to http.server
+        """Nothing: requests may hold the token."""
+
+    def _page(self) -> None:
+        html, policy = page()
+        self._send("text/html; charset=utf-8", html, {"Content-Security-Policy": policy})
+
+    def _data(self) -> None:
+        self._send("application/json", self.server.watcher.look().json)
+
+    def _metrics(self) -> None:
+        self._send(CONTENT_TYPE, metrics_text(self.server.watcher.look().snapshot).encode())
+
+    def _events(self) -> None:
+        if not self.server.listeners.acquire(blocking=False):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{LISTENERS} pages are open already; close one")
+            return
+        try:
+            with suppress(ConnectionError, TimeoutError):  # that is how a page is closed
+                self._tell_events()
+        finally:
+            self.server.listeners.release()
+            self.close_connection = True
+
+    def _tell_events(self) -> None:
+        seen = self.server.watcher.look()
+        self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
+        self.wfile.write(b"retry: 2000\n\n")
+        self._tell(seen)
+        told = time.monotonic()
+        while not self.server.stopping.wait(_LOOK_EVERY):
+            latest = self.server.watcher.look()
+            if latest.number != seen.number:
+                self._tell(latest)
+                seen, told = latest, time.monotonic()
+            elif time.monotonic() - told >= _HEARTBEAT:
+                self.wfile.write(b": still here\n\n")
+                told = time.monotonic()
+
+    def _tell(self, seen: Seen) -> None:
+        self.wfile.write(b"id: %d\nevent: snapshot\ndata: %s\n\n" % (seen.number, seen.json))
+
+    def _refuse(self, status: HTTPStatus, reason: str, headers: dict[str, str] | None = None) -> None:
+        self._send(_TEXT, f"{status.value} {reason}\n".encode(), {"Connection": "close", **(headers or {})}, status)
+        self.close_connection = True
+
+    def _send(
+        self, kind: str, body: bytes, headers: dict[str, str] | None = None, status: HTTPStatus = HTTPStatus.OK
+    ) -> None:
+        self._head(status, kind, {"Content-Length": str(len(body)), **(headers or {})})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, kind: str, headers: dict[str, str]) -> None:
+        always = {
+            "Content-Type": kind,
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }
+        self.send_response(status)
+        for name, value in (always | headers).items():
+            self.send_header(name, value)
+        self.end_headers()

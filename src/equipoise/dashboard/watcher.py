@@ -1,0 +1,174 @@
+"""Looks at a checkpoint again and again, and tells when it has changed."""
+
+import threading
+import time
+from typing import NamedTuple
+
+import msgspec
+
+from equipoise.dashboard.document import Snapshot, SourceBatch, Status, Totals
+from equipoise.dashboard.record import BATCHES, QueryRecord
+from equipoise.errors import Damaged, EquipoiseError, InvalidArgument, LogBroken, StorageFailed, UnknownFormat
+from equipoise.microbatch.spool import Spool
+from equipoise.state.checkpoint import Checkpoint, Identity, Wishes
+from equipoise.state.fencing import Tenancy, tenancy
+from equipoise.state.log import CommitLog
+from equipoise.storage import Storage
+
+_TRIES = 3  # a running query deletes old records, perhaps one between its name was listed and it was read
+
+_STATUS: dict[Tenancy, tuple[Status, str]] = {
+    "running": ("running", "The query is running."),
+    "ended": ("finished", "The query has ended; it can be started again from here."),
+    "gone": ("stopped", "The process of the query is gone without having ended it; a new start goes on from here."),
+    "free": ("stopped", "No query holds this checkpoint; a start goes on from here."),
+    "elsewhere": (
+        "elsewhere",
+        "The query was started on another machine; from here it cannot be seen whether it runs.",
+    ),
+}
+
+
+class Seen(NamedTuple):
+    """A snapshot, as JSON too, and how many others there were before it."""
+
+    number: int
+    snapshot: Snapshot
+    json: bytes
+
+
+class _Look(NamedTuple):
+    """What is looked at each time: where any of it differs, the rest is read."""
+
+    query: str | None
+    head: int
+    held: Tenancy
+    wishes: Wishes
+    source: tuple[int, int]
+
+
+class Watcher:
+    """Snapshots of one checkpoint; may be asked by many threads.
+
+    Only what is new is read: after the first look a batch costs the reading of its record, and a checkpoint in which
+    nothing happens a few listings.
+
+    Parameters
+    ----------
+    checkpoint
+        The query's ``checkpointLocation``, a folder that exists.
+    literal_keys
+        Whether keys are told, not their fingerprints; they are read from the state.
+    spool
+        The spool of the source, for queries over planned micro-batches.
+    pause
+        Seconds in which a checkpoint is looked at once at most.
+    """
+
+    def __init__(
+        self, checkpoint: str, *, literal_keys: bool = False, spool: str | None = None, pause: float = 0.5
+    ) -> None:
+        self._storage = Storage(checkpoint)
+        if not self._storage.exists(""):
+            raise InvalidArgument(
+                f"there is no folder {self._storage.location}; give the checkpointLocation of a query, which is made "
+                "when the query starts"
+            )
+        self._spool = None if spool is None else Spool(spool)
+        if self._spool is not None and not self._spool.folder.is_dir():
+            raise InvalidArgument(f"there is no folder {spool}; give the option spool of the query's source")
+        self._literal_keys, self._pause = literal_keys, pause
+        self._lock = threading.Lock()
+        self._record: QueryRecord | None = None
+        self._last: _Look | None = None
+        self._seen: Seen | None = None
+        self._time = 0.0
+
+    def look(self) -> Seen:
+        """The checkpoint as it is now."""
+        with self._lock:
+            if self._seen is None or time.monotonic() - self._time >= self._pause:
+                found = self._found()
+                if found is not None and (self._seen is None or found != self._seen.snapshot):
+                    number = 0 if self._seen is None else self._seen.number + 1
+                    self._seen = Seen(number, found, found.to_json())
+                self._time = time.monotonic()
+            assert self._seen is not None  # noqa: S101 - the first look always finds something
+            return self._seen
+
+    def _found(self) -> Snapshot | None:
+        """A snapshot; ``None`` where nothing has changed."""
+        for attempt in range(_TRIES):
+            try:
+                return self._read()
+            except StorageFailed as error:
+                if attempt == _TRIES - 1:
+                    return self._unreadable("damaged", error)
+            except UnknownFormat as error:
+                return self._unreadable("newer", error)
+            except (Damaged, LogBroken) as error:
+                return self._unreadable("damaged", error)
+        return None
+
+    def _read(self) -> Snapshot | None:
+        checkpoint, log = Checkpoint(self._storage), CommitLog(self._storage)
+        identity, source = checkpoint.identity(), self._source()
+        head = log.head()
+        if identity is None:
+            if head >= 0:
+                checkpoint.require()
+            self._record, self._last = None, None
+            return self._snapshot("empty", "No query has been started here yet; this page waits for it.")
+        wishes = checkpoint.wishes()
+        latest = (source[-1].batch, len(source)) if source else (-1, 0)
+        look = _Look(identity.name, head, tenancy(self._storage), wishes, latest)
+        if look == self._last:
+            return None
+        record = self._continued(identity, head)
+        if head >= 0:
+            record.catch_up(head)
+        self._record = record
+        status, message = _STATUS[look.held]
+        if not record.batches():
+            message = f"No batch has been committed yet. {message}"
+            status = "running" if status == "running" else "empty"
+        found = self._snapshot(status, message, wishes, source)
+        self._last = look
+        return found
+
+    def _continued(self, identity: Identity, head: int) -> QueryRecord:
+        """What is known of the query, unless another one or an older copy of it has taken its place."""
+        known = self._record
+        if known is None or known.identity != identity or head < known.version:
+            return QueryRecord(self._storage, identity, literal_keys=self._literal_keys)
+        return known
+
+    def _snapshot(
+        self, status: Status, message: str, wishes: Wishes | None = None, source: list[SourceBatch] | None = None
+    ) -> Snapshot:
+        record = self._record
+        return Snapshot(
+            location=self._storage.location,
+            query=None if record is None else record.identity.name,
+            key=[] if record is None else record.identity.key,
+            status=status,
+            message=message,
+            batches=[] if record is None else record.batches(),
+            tasks=[] if record is None else record.tasks(),
+            hot_keys=[] if record is None else record.hot_keys(),
+            plan=None if record is None else record.plan(wishes or Wishes()),
+            decisions=[] if record is None else record.decisions(),
+            source=source or [],
+            totals=Totals() if record is None else record.totals,
+        )
+
+    def _unreadable(self, status: Status, error: EquipoiseError) -> Snapshot:
+        """What was last read, with what is wrong now; the next look begins anew."""
+        self._last = self._record = None
+        if self._seen is None:
+            return self._snapshot(status, str(error))
+        return msgspec.structs.replace(self._seen.snapshot, status=status, message=str(error))
+
+    def _source(self) -> list[SourceBatch]:
+        lines = [] if self._spool is None else self._spool.history(BATCHES)
+        return [msgspec.convert(line, SourceBatch) for line in lines]

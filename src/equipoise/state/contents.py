@@ -1,0 +1,114 @@
+"""Keys and states of a checkpoint, read without Spark; the query may be running."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from equipoise.errors import InvalidArgument
+from equipoise.state.checkpoint import Checkpoint, Identity
+from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.entries import TIMERS as TIMER_TAG
+from equipoise.state.entries import fingerprint_prefix, parse_entry, split_value, unpack_time
+from equipoise.state.handle import VariableSpec
+from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
+from equipoise.state.section_reader import SectionReader
+from equipoise.storage import Storage
+
+TIMERS = "timers"
+"""Name under which the timers of a key are told."""
+
+_ENTRIES = 0
+
+
+def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Fingerprints and states, one key after the other, without Spark; the key itself is under an empty name."""
+    storage = Storage(path)
+    identity, commit, table, variables = kept_version(storage, version)
+    keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
+    tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
+    for _, chain in sorted(table.chains.items()):
+        yield from key_states(group_entries(chain, sections), keys, tables, commit.time_ms)
+
+
+def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:
+    """A version of a query: its identity, commit, table of key groups, and state variables."""
+    path = storage.location
+    identity, log = Checkpoint(storage).require(), CommitLog(storage)
+    head, oldest = log.head(), log.oldest()
+    wanted = head if version is None else version
+    if not oldest <= wanted <= head:
+        raise InvalidArgument(f"version {wanted} of {path} is not kept; versions {oldest} to {head} are")
+    commit, table = log.read(wanted), log.table(wanted)
+    gone = [file for file in sorted(table.files()) if not storage.exists(file)] if wanted < head else []
+    if gone:
+        raise InvalidArgument(
+            f"version {wanted} of {path} is not kept any more: {storage.at(gone[0])} is gone; a query keeps as many "
+            f"versions before its last, {head}, as `retain` says"
+        )
+    stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
+    variables = {name: spec for name, spec in stored.items() if not spec.removed}
+    return identity, commit, table, variables
+
+
+def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
+    """All entries of a group."""
+    entries: dict[bytes, bytes] = {}
+    parts = [chain.snapshot.section] if chain.snapshot else []
+    for section in parts + [change.section for change in chain.changes]:
+        if section.reset:
+            entries.clear()
+        for key, value in sections.entries(section):
+            if value is None:
+                entries.pop(key, None)
+            else:
+                entries[key] = value
+    return entries
+
+
+def key_states(
+    entries: dict[bytes, bytes], keys: KeyCodec, tables: dict[int, tuple[str, VariableSpec, RowCodec]], time_ms: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Fingerprint and states of one key after the other; the key itself is under an empty name."""
+    current, fingerprint = b"", 0
+    row: dict[str, Any] = {}
+    user_keys = {tag: KeyCodec(spec.key_schema) for tag, (_, spec, _) in tables.items() if spec.key_schema}
+    for key in sorted(entries):
+        if key[0] != _ENTRIES:
+            break
+        entry = parse_entry(key)
+        expiry, payload = split_value(entries[key])
+        known = tables.get(entry.tag)
+        if (expiry is not None and expiry <= time_ms) or (known is None and entry.tag != TIMER_TAG):
+            continue
+        if entry.key != current or not row:
+            if row:
+                yield fingerprint, row
+            current, fingerprint, row = entry.key, entry.fingerprint, {"": keys.decode_key(entry.key)}
+        if known is None:
+            row.setdefault(TIMERS, []).append(unpack_time(entry.suffix))
+            continue
+        name, spec, codec = known
+        if spec.kind == "value":
+            row[name] = codec.decode(payload)
+        elif spec.kind == "list":
+            row.setdefault(name, []).extend(codec.decode_list(payload))
+        else:
+            user_key = user_keys[entry.tag].decode_key(entry.suffix)
+            row.setdefault(name, []).append((user_key, codec.decode(payload)))
+    if row:
+        yield fingerprint, row
+
+
+def key_of(fingerprint: int, chain: Chain, keys: KeyCodec, sections: SectionReader) -> tuple[Any, ...] | None:
+    """The key of a fingerprint, as its key group last wrote it; ``None`` where it has no entry.
+
+    Changes are read from the latest on, for hot keys are in most of them.
+    """
+    prefix = fingerprint_prefix(fingerprint)
+    parts = [chain.snapshot.section] if chain.snapshot else []
+    for section in reversed(parts + [change.section for change in chain.changes]):
+        for entry, _ in sections.entries(section):
+            if entry.startswith(prefix):
+                return tuple(keys.decode_key(parse_entry(entry).key))
+    return None

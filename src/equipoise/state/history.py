@@ -1,0 +1,42 @@
+"""What became of every batch, as flat rows, without Spark; the query may be running."""
+
+from typing import Any
+
+from equipoise.state import chronicle
+from equipoise.state.checkpoint import Checkpoint
+from equipoise.storage import Storage
+
+_NUMBERS = ("bound", "imbalance_before", "imbalance_after", "gain_seconds", "move_seconds", "move_bytes")
+_COUNTS = ("keys_moved", "groups_moved")
+
+
+def history_rows(path: str) -> list[dict[str, Any]]:
+    """What became of every batch; times are in milliseconds.
+
+    Parameters
+    ----------
+    path
+        The query's ``checkpointLocation``.
+    """
+    storage = Storage(path)
+    Checkpoint(storage).require()
+    return [history_row(each) for each in chronicle.rows(storage) if each["batch"] >= 0]
+
+
+def history_row(kept: dict[str, Any]) -> dict[str, Any]:
+    """One batch: what the chronicle keeps of it, in one dictionary."""
+    decision = kept["decision"]
+    numbers = decision.get("numbers", {})
+    return {
+        "batch": kept["batch"],
+        "time": kept["time_ms"],
+        "watermark": kept["watermark_ms"] or None,
+        "plan": kept["plan"],
+        "next_plan": kept["next_plan"],
+        "action": decision["action"],
+        "applied": decision["applied"],
+        "reason": decision["reason"],
+        **kept["measures"],
+        **{name: numbers.get(name) for name in _NUMBERS},
+        **{name: None if numbers.get(name) is None else int(numbers[name]) for name in _COUNTS},
+    }

@@ -1,0 +1,106 @@
+"""The metrics follow Prometheus' text format to the letter, and Grafana's dashboard asks for nothing else."""
+
+import json
+import re
+from typing import get_args
+
+import msgspec
+import pytest
+
+from equipoise.dashboard import Watcher, grafana_dashboard
+from equipoise.dashboard.document import HotKey, SourceBatch, Status
+from equipoise.dashboard.metrics_text import metrics_text
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
+LABEL = re.compile(r'([a-z]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+
+
+def parsed(text):
+    """Values by name and labels; fails where the text breaks the rules."""
+    assert text.endswith("\n")
+    values, kinds, helped = {}, {}, set()
+    current = None
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            current = line.split(" ", 3)[2]
+            assert current not in helped, "all lines of a metric come together"
+            assert line.split(" ", 3)[3]
+            helped.add(current)
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name == current
+            assert kind in {"gauge", "counter"}
+            assert (kind == "counter") == name.endswith("_total")
+            kinds[name] = kind
+        else:
+            match = SAMPLE.fullmatch(line)
+            assert match, line
+            assert match[1] == current
+            assert match[1] in kinds
+            labels = tuple(
+                (name, re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), value))
+                for name, value in LABEL.findall(match[2] or "")
+            )
+            assert (match[1], labels) not in values
+            values[match[1], labels] = float(match[3])
+    return values
+
+
+@pytest.fixture(scope="module")
+def snapshot(lived):
+    found = Watcher(lived).look().snapshot
+    source = [SourceBatch(batch=0, rows=1, blocks=4, buckets=3, load=0.5, action="keep", reason="")]
+    batches = [*found.batches[:-1], msgspec.structs.replace(found.batches[-1], target_seconds=2.5)]
+    return msgspec.structs.replace(found, source=source, batches=batches)
+
+
+def test_every_figure_of_the_snapshot_is_there(snapshot):
+    values, last = parsed(metrics_text(snapshot)), snapshot.batches[-1]
+    assert values["equipoise_batch", ()] == 25
+    assert values["equipoise_batch_seconds", ()] == last.seconds
+    assert values["equipoise_batch_target_seconds", ()] == 2.5
+    assert values["equipoise_imbalance", (("by", "rows"), ("placed", "hash"))] == last.imbalance_rows_hash
+    assert values["equipoise_imbalance_bound", (("by", "rows"),)] == last.bound_rows
+    for task in snapshot.tasks:
+        assert values["equipoise_partition_rows", (("partition", str(task.partition)),)] == task.rows
+        assert values["equipoise_partition_state_bytes", (("partition", str(task.partition)),)] == task.state_bytes
+    assert values["equipoise_rows_total", ()] == 26 * 600
+    assert values["equipoise_hot_key_share", (("key", snapshot.hot_keys[0].key),)] == snapshot.hot_keys[0].share
+    statuses = {status: values["equipoise_status", (("status", status),)] for status in get_args(Status)}
+    assert statuses.pop("finished") == 1
+    assert set(statuses.values()) == {0}
+
+
+def test_whatever_a_key_holds_stays_inside_its_label(snapshot):
+    odd = 'a "quoted" \\ back\nnext} 1'
+    key = HotKey(key=odd, share=0.5, partition=0, isolated=True, pieces=1, since=0, earlier=False, age=1)
+    values = parsed(metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key])))
+    assert values["equipoise_hot_key_share", (("key", odd),)] == 0.5
+
+
+def test_an_empty_checkpoint_has_metrics_too(tmp_path):
+    values = parsed(metrics_text(Watcher(str(tmp_path)).look().snapshot))
+    assert values["equipoise_up", ()] == 1
+    assert values["equipoise_status", (("status", "empty"),)] == 1
+    assert ("equipoise_batch", ()) not in values
+
+
+def test_a_checkpoint_that_cannot_be_read_is_down(copied):
+    (copied / "query").write_bytes(b"x")
+    assert parsed(metrics_text(Watcher(str(copied)).look().snapshot))["equipoise_up", ()] == 0
+
+
+def test_grafana_asks_only_for_metrics_and_labels_that_there_are(snapshot):
+    values = parsed(metrics_text(snapshot))
+    names = {name for name, _ in values}
+    labels = {name: {label for found, pairs in values if found == name for label, _ in pairs} for name in names}
+    dashboard = json.loads(grafana_dashboard())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [each["query"] for each in dashboard["templating"]["list"]]
+    found = [match for text in asked for match in re.findall(r"(equipoise_\w+)(?:\{([^}]*)\})?", text)]
+    assert len(found) > 20
+    for name, selected in found:
+        assert name in names
+        assert set(re.findall(r"(\w+)=", selected)) - {"instance"} <= labels[name], name
+    identifiers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(identifiers)) == len(identifiers)
