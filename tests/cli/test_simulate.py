@@ -44,3 +44,33 @@ def test_keys_can_come_from_a_parquet_file(tmp_path):
 def test_wrong_names_are_told_before_the_run():
     for wrong in (("--splitters", "pkg"), ("--workload", "nothing"), ("--splitters", ","), ("--json", "no/such/file")):
         assert isinstance(simulate(*wrong).exception, InvalidArgument), wrong
+
+
+def scale(*arguments):
+    sizes = ("--messages", "30000", "--keys", "500", "--partitions", "10", "--hours", "2")
+    return RUNNER.invoke(app, ["simulate", "--scale", "--quick", *sizes, *arguments])
+
+
+def test_the_scaled_simulation_has_a_table_of_splitters_and_one_of_planners():
+    answer = scale("--splitters", "partial-key,kip,readj", "--time-limit", "30", "--exponent", "0.9")
+    assert answer.exit_code == 0, answer.output
+    for text in ("30,000 messages", "10 workers", "partial-key", "kip", "replan", "most memory"):
+        assert text in answer.stdout
+
+
+def test_the_scaled_simulation_is_written_as_json_and_says_what_is_exact():
+    answer = scale("--splitters", "shuffle,kip,readj", "--time-limit", "1e-9", "--json", "-")
+    result = json.loads(answer.stdout)
+    assert result["splitters"]["figures"]["shuffle"]["trouble"] == "gave up after 1e-09 s"
+    assert [each["load"]["exponent"] for each in result["planners"]] == [0.5, 1.0]
+    assert result["planners"][0]["figures"]["readj"]["trouble"] == "gave up after 1e-09 s"
+    assert result["planners"][0]["load"]["partitions"] == 10
+    assert "multinomial" in " ".join(result["how"])
+    assert result["peak_memory_bytes"]["this process"] > 1_000_000
+
+
+def test_options_that_do_not_belong_to_the_scaled_simulation_are_refused():
+    for wrong in (("--oracle",), ("--service-ms", "1"), ("--workload", "drift"), ("--splitters", "off-greedy")):
+        assert isinstance(scale(*wrong).exception, InvalidArgument), wrong
+    for wrong in (("--quick",), ("--hours", "3"), ("--drift", "0.1"), ("--time-limit", "3")):
+        assert isinstance(simulate(*wrong).exception, InvalidArgument), wrong

@@ -11,8 +11,9 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from equipoise import InvalidArgument, Plan, fingerprints, uniform_plan
+from equipoise.plan.lookup import perfect_hash, routing_bytes
 from equipoise.spark.keys import resolve_key
-from equipoise.spark.routing import partition_column, perfect_hash
+from equipoise.spark.routing import partition_column
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 COLUMNS = {
@@ -89,6 +90,15 @@ def test_perfect_hashing_gives_every_key_a_slot_of_its_own(chosen):
     seeds = displacements[np.mod(keys, len(displacements))]
     found = slots[np.mod(fingerprints(seeds, keys), len(slots))]
     assert found.tolist() == list(range(len(keys)))
+
+
+@pytest.mark.parametrize("isolated", [0, 4, 40])
+def test_the_bytes_of_a_routing_expression_are_those_of_its_text_literals(spark, isolated, monkeypatch):  # noqa: ARG001 - columns need a session
+    plan = Plan(12, np.arange(64) % 12, {key: key % 12 for key in range(isolated)})
+    texts, lit = [], F.lit
+    monkeypatch.setattr(F, "lit", lambda value: texts.append(value) or lit(value))
+    partition_column(plan, F.col("f"))
+    assert routing_bytes(plan) == sum(len(text) for text in texts if isinstance(text, str))
 
 
 def test_a_plan_of_another_hash_seed_is_refused():

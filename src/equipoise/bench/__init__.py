@@ -1,6 +1,7 @@
 """Every performance claim of equipoise, each a named benchmark that anyone can run."""
 
 import ast
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ from equipoise.bench.harness import Context, Report, Result, environment
 from equipoise.errors import InvalidArgument
 from equipoise.requirements import require_pyspark
 
-__all__ = ["BENCHMARKS", "NEED_DATA", "Context", "Report", "Result", "benchmark", "run", "summary"]
+__all__ = ["BENCHMARKS", "NEED_DATA", "Context", "Report", "Result", "benchmark", "page", "run", "summary"]
 
 BENCHMARKS = {
     "assign": "equipoise.bench.assign",
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "stream-real": "equipoise.bench.stream_real",
     "state-growth": "equipoise.bench.state_growth",
     "stream-even": "equipoise.bench.stream_even",
+    "peers": "equipoise.bench.peers",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
 
@@ -62,6 +64,14 @@ def summary(name: str) -> str:
     assert spec.origin is not None  # noqa: S101 - and that are files
     # read without importing: some benchmarks need Spark, the list of them does not
     return (ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or "").splitlines()[0]
+
+
+def page(name: str) -> Callable[[Report], str]:
+    """What writes the page of a benchmark from its report; most have none."""
+    write: Callable[[Report], str] | None = getattr(benchmark(name), "page", None)
+    if write is None:
+        raise InvalidArgument(f"benchmark {name!r} writes no page; `equipoise bench peers --page FILE` does")
+    return write
 
 
 def run(name: str, context: Context) -> Report:

@@ -1,15 +1,15 @@
 """What the batch benchmarks share: a grouped function with a service time, by hash, over-partitioned and balanced."""
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pyspark.sql import DataFrame
 
-from equipoise.bench.harness import Context, median
-from equipoise.bench.local_spark import run_to_the_end, waiting
+from equipoise.bench.contenders import grouped
+from equipoise.bench.harness import Context, interleaved, median
+from equipoise.bench.local_spark import run_to_the_end
 from equipoise.metrics import makespan
-from equipoise.spark import balance, profile
+from equipoise.spark import profile
 
 SLOTS = 8
 FACTORS = (2, 4, 8, 16)
@@ -80,25 +80,17 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
     weight = "weight" if case.weighted else None
     report = profile(case.df, "key", case.partitions, weight=weight, slots=SLOTS, sample=10**9)
     per_unit = ideal_seconds / report.ideal_makespan / report.sample.load
-    serve = waiting(per_unit, weight)
+    serve = grouped.waiting(per_unit, weight)
 
     def by_hash(partitions: int) -> Callable[[], None]:
-        return lambda: run_to_the_end(
-            case.df.repartition(partitions, "key").groupBy("key").applyInPandas(serve, "n long")
-        )
+        return lambda: run_to_the_end(grouped.by_hash(case.df, partitions, serve))
 
     def ours() -> None:
-        handle = balance(case.df, "key", case.partitions, weight=weight, slots=SLOTS)
-        run_to_the_end(handle.groupBy().applyInPandas(serve, "n long"))
+        run_to_the_end(grouped.by_balance(case.df, case.partitions, serve, SLOTS, weight))
 
     contenders = {"hash": by_hash(case.partitions), "balance": ours}
     contenders |= {f"hash x{factor}": by_hash(factor * case.partitions) for factor in factors}
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(context.repeats(2, 1)):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
+    seconds = interleaved(contenders, context.repeats(2, 1), warm_up={})
     predicted = [makespan(report.sample.plain_loads(f * case.partitions), SLOTS) for f in (1, *factors)]
     over = min(predicted[1:]) / report.ideal_makespan if factors else float("nan")
     return Outcome(seconds, ideal_seconds, predicted[0] / report.ideal_makespan, over)
@@ -106,4 +98,4 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
 
 def warm_up(df: DataFrame) -> None:
     """Start the Python workers and compile the kernels, outside of every figure."""
-    run_to_the_end(balance(df, "key", 2 * SLOTS, slots=SLOTS).groupBy().applyInPandas(waiting(0.0), "n long"))
+    run_to_the_end(grouped.by_balance(df, 2 * SLOTS, grouped.waiting(0.0), SLOTS))

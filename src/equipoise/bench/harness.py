@@ -133,7 +133,7 @@ def interleaved(
     compilation and caches are out of the figures; where that takes long, ``warm_up`` has shorter forms of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in (warm_up or contenders).values():
+    for run in (contenders if warm_up is None else warm_up).values():
         run()
     for _ in range(repeats):
         for name, run in contenders.items():

@@ -8,13 +8,11 @@ slot.
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -24,12 +22,20 @@ from equipoise.requirements import require_java
 
 
 @contextmanager
-def local_spark(slots: int) -> Iterator[SparkSession]:
-    """Spark on this machine, stopped at the end."""
+def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession]:
+    """Spark on this machine, stopped at the end.
+
+    Parameters
+    ----------
+    slots
+        Tasks that run at a time.
+    executors
+        Whether each slot is an executor, with a JVM and memory of its own, as on a cluster.
+    """
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
-        SparkSession.builder.master(f"local[{slots}]")
+        SparkSession.builder.master(f"local-cluster[{slots},1,1024]" if executors else f"local[{slots}]")
         .appName("equipoise bench")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -41,6 +47,22 @@ def local_spark(slots: int) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 @contextmanager
@@ -59,13 +81,3 @@ def as_parquet(
 def run_to_the_end(df: DataFrame) -> None:
     """Compute every row and keep none."""
     df.write.format("noop").mode("overwrite").save()
-
-
-def waiting(seconds_per_unit: float, unit: str | None = None) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A function of a group that takes a service time for each row, or each unit of a column, and counts its rows."""
-
-    def serve(group: pd.DataFrame) -> pd.DataFrame:
-        time.sleep(seconds_per_unit * (len(group) if unit is None else float(group[unit].sum())))
-        return pd.DataFrame({"n": [len(group)]})
-
-    return serve

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.bench.split_agg import SlowCount
+from equipoise.bench.contenders.grouped import SlowCount
 from equipoise.metrics import load_imbalance
 from equipoise.microbatch import BLOCKS, Accumulator, time_blocks
 from equipoise.microbatch.rates import Rate

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from equipoise.bench.contenders.grouped import SlowCount
 from equipoise.bench.harness import Context, Result
 from equipoise.bench.local_spark import local_spark
 from equipoise.bench.prompt import serving
-from equipoise.bench.split_agg import SlowCount
 from equipoise.bench.stream import discard, scratch
 from equipoise.microbatch.feeds import CHUNK_ROWS
 from equipoise.microbatch.rates import Rate

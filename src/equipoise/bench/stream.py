@@ -17,6 +17,9 @@ from equipoise.spark import KeyBatch, StatefulStream, VectorProcessor, stateful
 ONCE = {"availableNow": True}
 TOTALS = "key long, n long, total long"
 
+Sink = Callable[[DataFrame, int], None]
+"""What is done with the output of a batch."""
+
 
 @contextmanager
 def scratch() -> Iterator[Path]:
@@ -57,11 +60,17 @@ def batch_seconds(query: Any) -> list[float]:
 
 
 def run_stateful(
-    stream: DataFrame, processor: Any, schema: str, partitions: int, checkpoint: Path, **options: Any
+    stream: DataFrame,
+    processor: Any,
+    schema: str,
+    partitions: int,
+    checkpoint: Path,
+    sink: Sink = discard,
+    **options: Any,
 ) -> list[float]:
     """Run a query of ours to the end; time of each batch."""
     prepared: StatefulStream = stateful(stream, "key", processor, schema, partitions, **options)
-    return batch_seconds(prepared.start(discard, str(checkpoint), trigger=ONCE))
+    return batch_seconds(prepared.start(sink, str(checkpoint), trigger=ONCE))
 
 
 class VectorTotals(VectorProcessor):

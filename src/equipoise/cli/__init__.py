@@ -50,8 +50,13 @@ def _options(
 def bench_command(
     name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.")],
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute, `peers` within three.")
+    ] = False,
     json: Json = None,
+    page: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the results as a page in Markdown (`peers` only).")
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Folder with real data sets to measure on as well."),
@@ -63,8 +68,12 @@ def bench_command(
         _list_benchmarks(json)
         return
     require_folder(json)
+    require_folder(None if page is None else str(page))
+    write = None if page is None else bench.page(name)
     context = bench.Context(quick=quick, seed=seed, data=data)
     reports = [bench.run(each, context) for each in (_runnable(context) if name == "all" else [name])]
+    if page is not None and write is not None:
+        page.write_text(write(reports[0]), encoding="utf-8")
     if json is None:
         for report in reports:
             _print_report(report)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -24,11 +25,16 @@ def require_folder(json: str | None) -> None:
 
 def write_json(content: object, where: str) -> None:
     """Write a result to a file, or to the standard output."""
-    text = msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2).decode() + "\n"
+    text = msgspec.json.format(msgspec.json.encode(content, enc_hook=_plain), indent=2).decode() + "\n"
     if where == "-":
         sys.stdout.write(text)
     else:
         Path(where).write_text(text, encoding="utf-8")
+
+
+def _plain(value: object) -> object:
+    """Arrays as lists, and what has no JSON form as text."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
 def show(

@@ -1,10 +1,10 @@
 """Splitters and planners over a stream, in one process: ``equipoise simulate``."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import numpy as np
 import typer
 from numpy.typing import NDArray
@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from equipoise.cli import scale as scaled
+from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import InvalidArgument
 from equipoise.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
 from equipoise.simulate.queueing import QueueOptions
+from equipoise.simulate.scale import FULL, QUICK
 from equipoise.simulate.streams import CHUNK, WORKLOADS, make_stream
 from equipoise.simulate.workloads import load_parquet_keys
 from equipoise.split import OffGreedy
@@ -24,19 +27,25 @@ _SHOWN = "shuffle,key-grouping,partial-key,d-choices,w-choices,dynamic-key"
 
 def command(
     *,
-    splitters: Annotated[str, typer.Option(help="Splitters or planners, separated by commas.")] = _SHOWN,
+    splitters: Annotated[
+        str | None, typer.Option(help=f"Splitters or planners, separated by commas; default {_SHOWN}.")
+    ] = None,
     workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "zipf",
     parquet: Annotated[
         Path | None, typer.Option(exists=True, help="Keys from a Parquet file or folder instead of a workload.")
     ] = None,
     column: Annotated[str, typer.Option(help="Key column of the Parquet file.")] = "key",
-    messages: Annotated[int, typer.Option(min=2, help="Length of the stream.")] = 2_000_000,
-    keys: Annotated[int, typer.Option(min=1, help="Number of keys.")] = 100_000,
-    exponent: Annotated[float, typer.Option(min=0, help="Exponent of the power law.")] = 1.0,
+    messages: Annotated[int | None, typer.Option(min=2, help="Length of the stream; default 2,000,000.")] = None,
+    keys: Annotated[int | None, typer.Option(min=1, help="Number of keys; default 100,000.")] = None,
+    exponent: Annotated[
+        float | None, typer.Option(min=0, help="Exponent of the power law; default 1, with --scale 0.5 and 1.")
+    ] = None,
     skew: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the hot key: country-skew, half-skew, bursts.")
     ] = 0.3,
-    workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 10,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "--partitions", min=1, help="Number of workers; default 10.")
+    ] = None,
     sources: Annotated[int, typer.Option(min=1, help="Number of sources.")] = 5,
     load: Annotated[
         Literal["local", "global", "probed"], typer.Option(help="What sources know of the loads.")
@@ -59,17 +68,70 @@ def command(
     ] = None,
     queue_capacity: Annotated[int, typer.Option(min=0, help="Messages that may be at a worker; 0: any number.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the results as JSON to a file or, -, stdout.")
+    scale: Annotated[
+        bool,
+        typer.Option(
+            "--scale",
+            help=f"At the size of a large cluster: by default {FULL.partitions:,} partitions, {FULL.messages:,} "
+            f"messages and {FULL.keys:,} keys, in bounded memory; planners over hours of drift.",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help=f"With --scale: {QUICK.partitions:,} partitions, {QUICK.messages:,} messages and {QUICK.keys:,} keys.",
+        ),
+    ] = False,
+    hours: Annotated[
+        int | None, typer.Option(min=1, help=f"With --scale: hours that are planned for; default {FULL.hours}.")
     ] = None,
+    drift: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help=f"With --scale: part of the hot keys that are new every hour; default {FULL.drift:g}."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="With --scale: seconds for a plan, and for a splitter; "
+            f"default {FULL.plan_limit:g} and {FULL.stream_limit:g}.",
+        ),
+    ] = None,
+    json: Json = None,
 ) -> None:
     """Simulate sources and workers over a key stream: balance, memory, aggregation, throughput."""
-    if json not in {None, "-"} and not Path(str(json)).parent.is_dir():
-        raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
+    require_folder(json)
+    if scale:
+        if workload != "zipf" or parquet is not None or oracle or service_ms is not None:
+            raise InvalidArgument(
+                "--scale has a Zipf stream of its own and only counts; "
+                "leave out --workload, --parquet, --oracle and --service-ms"
+            )
+        preset = QUICK if quick else FULL
+        given = {
+            "partitions": workers,
+            "messages": messages,
+            "keys": keys,
+            "hours": hours,
+            "drift": drift,
+            "plan_limit": time_limit,
+            "stream_limit": time_limit,
+        }
+        sizes = {name: value for name, value in given.items() if value is not None}
+        options = replace(preset, sources=sources, seed=seed, **sizes)  # type: ignore[arg-type]
+        scaled.run(_names(splitters or scaled.SHOWN), options, exponent, json)
+        return
+    if quick or hours is not None or drift is not None or time_limit is not None:
+        raise InvalidArgument("--quick, --hours, --drift and --time-limit belong to --scale; add it, or leave them out")
+    messages, keys, workers = messages or 2_000_000, keys or 100_000, workers or 10
+    exponent = 1.0 if exponent is None else exponent
     queue = None
     if service_ms is not None:
         queue = QueueOptions(service=service_ms / 1000, rate=rate, capacity=queue_capacity or None, seed=seed)
-    options = ClusterOptions(
+    settings = ClusterOptions(
         sources=sources,
         load=load,
         source_skew=source_skew,
@@ -87,17 +149,21 @@ def command(
             return make_stream(workload, messages, keys=keys, exponent=exponent, skew=skew, seed=seed)
         return (recorded[start : start + CHUNK] for start in range(0, len(recorded), CHUNK))
 
-    names = [name.strip() for name in splitters.split(",") if name.strip()]
-    clusters = {name: Cluster(splitter_of(name, workers), options) for name in names}
-    if not clusters:
-        raise InvalidArgument("no splitter was named; try --splitters partial-key,d-choices")
+    clusters = {name: Cluster(splitter_of(name, workers), settings) for name in _names(splitters or _SHOWN)}
     length = messages if recorded is None else len(recorded)
     results = _run(clusters, stream, length)
     if json is None:
         for table in _tables(results, f"{length:,} messages, {sources} sources, {workers} workers"):
             Console().print(table)
     else:
-        _write_json(results, json)
+        write_json(results, json)
+
+
+def _names(splitters: str) -> list[str]:
+    names = [name.strip() for name in splitters.split(",") if name.strip()]
+    if not names:
+        raise InvalidArgument("no splitter was named; try --splitters partial-key,d-choices")
+    return names
 
 
 def _run(
@@ -117,21 +183,6 @@ def _run(
                 cluster.feed(chunk)
                 progress.advance(task, len(chunk))
     return {name: cluster.result() for name, cluster in clusters.items()}
-
-
-def _write_json(results: dict[str, ClusterResult], where: str) -> None:
-    text = msgspec.json.format(msgspec.json.encode(results, enc_hook=_plain), indent=2).decode() + "\n"
-    if where == "-":
-        typer.echo(text, nl=False)
-    else:
-        Path(where).write_text(text, encoding="utf-8")
-
-
-def _plain(value: object) -> object:
-    """Arrays as lists."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
 _BALANCE: dict[str, Callable[[Any], str]] = {

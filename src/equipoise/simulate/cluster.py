@@ -135,7 +135,7 @@ class ClusterResult:
     queue: QueueReport | None
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _observe(targets: Any, loads: Any, seen: int) -> float:
     """Count messages; returns the sum of I(t) after each of them."""
     total = 0.0

@@ -88,7 +88,7 @@ def _take_over(counters: Any, key: int) -> int:
     return counter  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _count(counters: Any, fingerprints: Any, weights: Any, size: int, total: int) -> tuple[int, int]:
     """Count every fingerprint; returns the new size and total."""
     capacity = len(counters.keys)

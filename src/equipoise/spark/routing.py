@@ -1,9 +1,8 @@
 """A plan as one Catalyst expression: constant-time lookup in literal arrays.
 
-The tail is an array indexed by ``fingerprint mod H``. Isolated keys are found by perfect hashing in two levels (hash
-and displace): ``fingerprint mod B`` gives a bucket, the bucket's displacement seeds a second hash, and that hash gives
-the only slot where the key can be. If the slot holds the fingerprint, the row goes to the slot's partition, else by the
-tail.
+The tail is an array indexed by ``fingerprint mod H``. Isolated keys are found by perfect hashing, as
+:mod:`equipoise.plan.lookup` describes: if the slot holds the fingerprint, the row goes to the slot's partition, else by
+the tail.
 
 Arrays reach Spark as one string literal each, split and cast; Catalyst folds that into an array constant when it plans
 the query, so a plan of any size costs one small message under Connect and nothing per row.
@@ -17,11 +16,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.errors import InvalidArgument
-from equipoise.hashing import FINGERPRINT_SEED, fingerprints
+from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.plan import Plan
-
-_KEYS_PER_BUCKET = 4
-_COMPARED = 4  # keys up to which comparing one after the other is cheaper than looking up
+from equipoise.plan.lookup import COMPARED, literal, lookup_table
 
 
 def partition_column(plan: Plan, fingerprint: Column) -> Column:
@@ -70,45 +67,16 @@ def looked_up(
     """
     if not len(keys):
         return otherwise
-    if len(keys) <= _COMPARED:
+    if len(keys) <= COMPARED:
         few = F.when(fingerprint == F.lit(int(keys[0])), F.lit(int(values[0])))
         for key, value in zip(keys[1:].tolist(), values[1:].tolist(), strict=True):
             few = few.when(fingerprint == F.lit(key), F.lit(value))
         return few.otherwise(otherwise)
-    displacements, slots = perfect_hash(keys)
-    value_of = np.full(len(slots), -1)
-    occupied = slots >= 0
-    value_of[occupied] = values[slots[occupied]]
-    key_of = np.zeros(len(slots), dtype=np.int64)
-    key_of[occupied] = keys[slots[occupied]]
-    displacement = F.get(_array(displacements, "bigint"), _modulo(fingerprint, len(displacements)))
-    slot = _modulo(F.xxhash64(displacement, fingerprint), len(slots))
-    found = (F.get(_array(key_of, "bigint"), slot) == fingerprint) & (F.get(int_array(value_of), slot) >= 0)
-    return F.when(found, F.get(int_array(value_of), slot)).otherwise(otherwise)
-
-
-def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Displacement of each bucket and, for each slot, the index of its key or -1.
-
-    Key k is in slot ``xxhash64(displacement[k mod buckets], k) mod slots``. Buckets are filled from the fullest on,
-    each with the first displacement that sends all its keys to free slots; half of the slots stay free, so few are
-    tried.
-    """
-    buckets = max(1, -(-len(keys) // _KEYS_PER_BUCKET))
-    slots = np.full(2 * len(keys), -1, dtype=np.int64)
-    displacements = np.zeros(buckets, dtype=np.int64)
-    bucket_of = np.mod(keys, buckets)
-    for bucket in np.argsort(-np.bincount(bucket_of, minlength=buckets), kind="stable").tolist():
-        members = np.flatnonzero(bucket_of == bucket)
-        displacement = -1
-        while True:
-            displacement += 1
-            wanted = np.mod(fingerprints(np.full(len(members), displacement), keys[members]), len(slots))
-            if len(np.unique(wanted)) == len(members) and np.all(slots[wanted] < 0):
-                break
-        displacements[bucket] = displacement
-        slots[wanted] = members
-    return displacements, slots
+    table = lookup_table(keys, values)
+    displacement = F.get(_array(table.displacements, "bigint"), _modulo(fingerprint, len(table.displacements)))
+    slot = _modulo(F.xxhash64(displacement, fingerprint), len(table.keys))
+    found = (F.get(_array(table.keys, "bigint"), slot) == fingerprint) & (F.get(int_array(table.values), slot) >= 0)
+    return F.when(found, F.get(int_array(table.values), slot)).otherwise(otherwise)
 
 
 def int_array(values: Sequence[int] | NDArray[np.generic]) -> Column:
@@ -117,7 +85,7 @@ def int_array(values: Sequence[int] | NDArray[np.generic]) -> Column:
 
 
 def _array(values: Sequence[int] | NDArray[np.generic], element: str) -> Column:
-    return F.split(F.lit(",".join(map(str, np.asarray(values).tolist()))), ",").cast(f"array<{element}>")
+    return F.split(F.lit(literal(values)), ",").cast(f"array<{element}>")
 
 
 def _modulo(value: Column, divisor: int) -> Column:

@@ -77,7 +77,7 @@ def _scan(loads: Any, first: int, width: int, total: int, limit: float, percents
     return best, least, below
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _route(
     keys: Any,
     start: int,

@@ -14,6 +14,9 @@ from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.sketch.space_saving import SpaceSaving
 from equipoise.split.base import Splitter, hash_starts, hashed_workers
 from equipoise.split.partial_key import least_of_choices
+from equipoise.split.tournament import grow, new_tree, play_again
+
+_FEW = 16  # messages for which all workers are looked at one by one
 
 
 class _Interval(NamedTuple):
@@ -34,15 +37,28 @@ def _new_interval(head: NDArray[np.int64], length: int) -> _Interval:
     return interval
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _route(
-    keys: Any, counted: int, starts: Any, interval: Any, size: int, choices: Any, hot: int, loads: Any, targets: Any
+    keys: Any,
+    counted: int,
+    starts: Any,
+    interval: Any,
+    size: int,
+    choices: Any,
+    hot: int,
+    loads: Any,
+    tree: Any,
+    targets: Any,
 ) -> int:
     """Tail keys to the less loaded of two workers, the ``hot`` ones to the least loaded of their row of choices.
 
-    Counts all but the first ``counted`` messages; returns the number of keys of the interval.
+    Where there is a ``tree``, the hot ones go to the least loaded of all workers, which it names. Counts all but the
+    first ``counted`` messages; returns the number of keys of the interval.
     """
     one_row = choices.shape[0] == 1
+    everywhere = len(tree) > 0
+    if everywhere:
+        grow(tree, loads)
     for i in range(len(keys)):
         slot = find(interval.table_keys, interval.table_values, keys[i])
         entry = int(interval.table_values[slot])
@@ -56,6 +72,8 @@ def _route(
             interval.counts[entry] += 1
         if entry >= hot:
             worker = least_of_choices(keys[i], starts, loads)
+        elif everywhere:
+            worker = int(tree[1])
         else:
             row = 0 if one_row else entry
             worker = int(choices[row, 0])
@@ -63,6 +81,8 @@ def _route(
                 if loads[choices[row, choice]] < loads[worker]:
                     worker = int(choices[row, choice])
         loads[worker] += 1
+        if everywhere:
+            play_again(tree, loads, worker)
         targets[i] = worker
     return size
 
@@ -88,6 +108,7 @@ class HeadSplitter(Splitter):
         self._sketch = SpaceSaving(self.capacity)
         self._seen = 0  # messages routed
         self._next_look = 0
+        self._tree = new_tree(self.workers)
         self._begin(np.empty(0, dtype=np.int64), np.zeros((1, 1), dtype=np.int32), 1)
 
     def _begin(self, head: NDArray[np.int64], choices: NDArray[np.int32], length: int) -> None:
@@ -105,9 +126,19 @@ class HeadSplitter(Splitter):
                 self._look(keys[done : done + 1])
             stop = min(len(keys), done + self._next_look - self._seen)
             part = slice(done, stop)
-            rows = (self._choices, self._hot)
+            # building the tree costs as much as looking at all workers for a few messages
+            everywhere = self._choices.shape == (1, self.workers) and stop - done > _FEW
             self._size = _route(
-                keys[part], counted, self._starts, self._interval, self._size, *rows, self.loads, targets[part]
+                keys[part],
+                counted,
+                self._starts,
+                self._interval,
+                self._size,
+                self._choices,
+                self._hot,
+                self.loads,
+                self._tree if everywhere else self._tree[:0],
+                targets[part],
             )
             self._seen += stop - done
             done = stop
@@ -141,6 +172,6 @@ class HeadSplitter(Splitter):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by loads, sketch and the keys since the last look, in bytes."""
+        """Memory held by loads, their tournament, sketch and the keys since the last look, in bytes."""
         interval = sum(array.nbytes for array in self._interval)
-        return super().nbytes + self._sketch.nbytes + self._choices.nbytes + interval
+        return super().nbytes + self._sketch.nbytes + self._choices.nbytes + self._tree.nbytes + interval

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _route(keys: Any, start: int, loads: Any, targets: Any) -> None:
     for i in range(len(keys)):
         worker = worker_of(keys[i], start, len(loads))

@@ -10,7 +10,7 @@ from equipoise.arguments import whole
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _route_two(keys: Any, one: int, two: int, loads: Any, targets: Any) -> None:
     workers = len(loads)
     for i in range(len(keys)):
@@ -32,7 +32,7 @@ def least_of_choices(key: int, starts: Any, loads: Any) -> int:
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _route_any(keys: Any, starts: Any, loads: Any, targets: Any) -> None:
     for i in range(len(keys)):
         worker = least_of_choices(keys[i], starts, loads)

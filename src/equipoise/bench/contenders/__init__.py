@@ -1,0 +1,1 @@
+"""Every way of doing the same work that benchmarks compare, ours among them."""

@@ -1,0 +1,98 @@
+"""A plan as literal arrays: how isolated keys are found in constant time, and how many bytes that takes.
+
+Isolated keys are found by perfect hashing in two levels (hash and displace): ``fingerprint mod B`` gives a bucket, the
+bucket's displacement seeds a second hash, and that hash gives the only slot where the key can be.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.hashing import fingerprints
+from equipoise.plan.plan import Plan
+
+COMPARED = 4
+"""Keys up to which comparing one after the other is cheaper than looking up."""
+
+_KEYS_PER_BUCKET = 4
+_EMPTY_SLOT = -1
+
+
+class LookupTable(NamedTuple):
+    """The arrays of a perfect hash table."""
+
+    displacements: NDArray[np.int64]
+    """Seed of the second hash, by bucket."""
+    keys: NDArray[np.int64]
+    """Fingerprint in each slot; 0 in free ones."""
+    values: NDArray[np.int64]
+    """What stands for the key in each slot; -1 in free ones."""
+
+
+def lookup_table(keys: NDArray[np.int64], values: NDArray[np.signedinteger]) -> LookupTable:
+    """Table in which ``keys[i]`` finds ``values[i]``.
+
+    Parameters
+    ----------
+    keys
+        Distinct fingerprints.
+    values
+        What stands for each, at least 0.
+    """
+    displacements, slots = perfect_hash(keys)
+    occupied = slots >= 0
+    key_of = np.zeros(len(slots), dtype=np.int64)
+    key_of[occupied] = keys[slots[occupied]]
+    value_of = np.full(len(slots), _EMPTY_SLOT, dtype=np.int64)
+    value_of[occupied] = values[slots[occupied]]
+    return LookupTable(displacements, key_of, value_of)
+
+
+def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Displacement of each bucket and, for each slot, the index of its key or -1.
+
+    Key k is in slot ``xxhash64(displacement[k mod buckets], k) mod slots``. Buckets are filled from the fullest on,
+    each with the first displacement that sends all its keys to free slots; half of the slots stay free, so few are
+    tried.
+    """
+    buckets = max(1, -(-len(keys) // _KEYS_PER_BUCKET))
+    slots = np.full(2 * len(keys), _EMPTY_SLOT, dtype=np.int64)
+    displacements = np.zeros(buckets, dtype=np.int64)
+    bucket_of = np.mod(keys, buckets)
+    by_bucket = np.argsort(bucket_of, kind="stable")
+    sizes = np.bincount(bucket_of, minlength=buckets)
+    ends = np.cumsum(sizes)
+    for bucket in np.argsort(-sizes, kind="stable").tolist():
+        members = by_bucket[ends[bucket] - sizes[bucket] : ends[bucket]]
+        displacement = -1
+        while True:
+            displacement += 1
+            wanted = np.mod(fingerprints(np.full(len(members), displacement), keys[members]), len(slots))
+            if len(np.unique(wanted)) == len(members) and np.all(slots[wanted] < 0):
+                break
+        displacements[bucket] = displacement
+        slots[wanted] = members
+    return displacements, slots
+
+
+def literal(values: Sequence[int] | NDArray[np.generic]) -> str:
+    """An array as the text in which it reaches Spark."""
+    return ",".join(map(str, np.asarray(values).tolist()))
+
+
+def routing_bytes(plan: Plan) -> int:
+    """Bytes of the literal arrays in the expression that routes rows by a plan.
+
+    Examples
+    --------
+    >>> routing_bytes(Plan(2, [0, 1, 0, 1]))
+    7
+    """
+    size = len(literal(plan.tail))
+    if len(plan.isolated) <= COMPARED:
+        return size
+    table = lookup_table(plan.isolated_keys, plan.assign(plan.isolated_keys))
+    # the values are in it twice: to tell a free slot, and as what is found
+    return size + len(literal(table.displacements)) + len(literal(table.keys)) + 2 * len(literal(table.values))

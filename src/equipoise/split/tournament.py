@@ -1,0 +1,46 @@
+"""The least loaded of all workers, kept up to date: a tournament whose matches the lower load wins.
+
+Node 1 of the tree is the final; the children of node i are 2 i and 2 i + 1; the leaves are the workers, in order. The
+lower number wins a tie. A load only grows, so a worker that gets a message can but lose matches that it has won: where
+it was not the winner, nothing above changes.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_NOBODY = -1
+
+
+def new_tree(workers: int) -> NDArray[np.int32]:
+    """A tree for so many workers, in which nothing was played yet."""
+    return np.zeros(2 << max(0, workers - 1).bit_length(), dtype=np.int32)
+
+
+@njit(cache=True, inline="always")
+def _winner(tree: Any, loads: Any, node: int) -> int:
+    left, right = tree[2 * node], tree[2 * node + 1]
+    if right == _NOBODY or loads[left] <= loads[right]:
+        return left  # type: ignore[no-any-return]
+    return right  # type: ignore[no-any-return]
+
+
+@njit(cache=True, nogil=True)
+def grow(tree: Any, loads: Any) -> None:
+    """Play every match anew."""
+    leaves = len(tree) // 2
+    for leaf in range(leaves):
+        tree[leaves + leaf] = leaf if leaf < len(loads) else _NOBODY
+    for node in range(leaves - 1, 0, -1):
+        tree[node] = _winner(tree, loads, node)
+
+
+@njit(cache=True, inline="always")
+def play_again(tree: Any, loads: Any, worker: int) -> None:
+    """Play the matches again that a worker, whose load has grown, had won."""
+    node = (len(tree) // 2 + worker) >> 1
+    while node > 0 and tree[node] == worker:
+        tree[node] = _winner(tree, loads, node)
+        node >>= 1
