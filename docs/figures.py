@@ -4,6 +4,7 @@
 stream, which is small, so that all of them take a few seconds.
 """
 
+import io
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -32,7 +33,19 @@ from equipoise.microbatch import (
     prompt_buckets,
     time_blocks,
 )
-from equipoise.plan import KIP, PLANNERS, HashRing, Plan, Planner, Readj, Redist, Scan, Utility, make_planner, uniform_plan
+from equipoise.plan import (
+    KIP,
+    PLANNERS,
+    HashRing,
+    Plan,
+    Planner,
+    Readj,
+    Redist,
+    Scan,
+    Utility,
+    make_planner,
+    uniform_plan,
+)
 from equipoise.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
 from equipoise.simulate.replay import ReplayOptions, Step, replay
 from equipoise.simulate.streams import stream
@@ -42,7 +55,7 @@ from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.split_plan import plan_split
 from equipoise.split import SPLITTERS, OffGreedy
 
-PLAIN, OURS, THIRD, FAINT = "#4c9bd6", "#e0731d", "#2fa37c", "#999999"
+PLAIN, OURS, THIRD, VIOLET, FAINT = "#4c9bd6", "#e0731d", "#2fa37c", "#b07aa1", "#999999"
 """Told apart by the colour-blind, and readable on light and on dark."""
 
 INK = "#010203"
@@ -66,24 +79,13 @@ def svg(name: str) -> str:
         "savefig.transparent": True,
     } | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
     with mpl.rc_context(style):
-        buffer = _Text()
+        buffer = io.StringIO()
         FIGURES[name]().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    drawn = re.sub(r"^.*?(?=<svg)", "", buffer.text, count=1, flags=re.DOTALL)
+    drawn = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), count=1, flags=re.DOTALL)
     drawn = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r' id="(?:figure|axes|patch|line2d|text|matplotlib\.axis|xtick|ytick|legend)[^"]*"', "", drawn)
-    drawn = re.sub(r"font: [^;\"]*'[^\"]*", lambda found: found[0].split("'")[0] + "inherit", drawn)
+    drawn = re.sub(r"font-family: [^;]*;", "font-family: inherit;", drawn)
     return drawn.replace(INK, "currentColor").replace("<svg", f'<svg color="{FAINT}"', 1)
-
-
-class _Text:
-    """A file in memory for text."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str) -> None:
-        """Append."""
-        self.text += text
 
 
 def _panels(count: int = 2, height: float = 2.7) -> tuple[Figure, list[Axes]]:
@@ -106,7 +108,7 @@ def _bars(axes: Axes, loads: Mapping[str, NDArray[Any]], colours: Mapping[str, s
 
 @cache
 def _batches() -> list[NDArray[np.int64]]:
-    return list(drifting_batches(10_000, 1.1, 20_000, 12, drift=0.02, swaps=(6,), hot=50, seed=1))
+    return list(drifting_batches(10_000, 0.9, 20_000, 12, drift=0.02, swaps=(6,), hot=50, seed=1))
 
 
 @cache
@@ -146,7 +148,9 @@ def _consistent() -> Figure:
     def moved(name: str, count: int) -> float:
         planner = make_planner(name)
         start = planner.plan(uniform_plan(count, 4096), Histogram([], []))
-        return float(np.mean(start.assign(keys) != planner.plan(start, Histogram([], []), partitions=count + 1).assign(keys)))
+        return float(
+            np.mean(start.assign(keys) != planner.plan(start, Histogram([], []), partitions=count + 1).assign(keys))
+        )
 
     for name, colour in (("uniform", PLAIN), ("consistent", OURS)):
         left.plot(sizes, [100 * moved(name, count) for count in sizes], color=colour, marker="o", label=name)
@@ -170,7 +174,8 @@ def _gedik() -> Figure:
     for kind, colour in ((Scan, PLAIN), (Redist, THIRD), (Readj, OURS)):
         runs = {utility.name: _replayed(kind(utility=utility)) for utility in Utility}
         places = {name: (_moved(steps), _mean_imbalance(steps)) for name, steps in runs.items()}
-        axes.scatter(*zip(*places.values(), strict=True), color=colour, label=kind.__name__)
+        marker = {"Scan": "x", "Redist": "s", "Readj": "o"}[kind.__name__]
+        axes.scatter(*zip(*places.values(), strict=True), color=colour, marker=marker, label=kind.__name__)
         for name, place in places.items():
             axes.annotate(name, place, textcoords="offset points", xytext=(4, 3), fontsize=7, color=colour)
     axes.set(title="Each utility on the drifting stream", xlabel="state moved by an update, %")
@@ -201,13 +206,13 @@ def _all_planners() -> Figure:
 
 # -- sketches: memory against error, on a steady and on a drifting stream ----------------------------------------
 
-_ROWS, _HOT = 240_000, 50
+_ROWS, _HOT = 120_000, 50
 _SIZES = (64, 128, 256, 512, 1024)
 _SKETCHES: dict[str, Callable[[int], Sketch]] = {
     "space-saving": SpaceSaving,
     "lossy-counting": lambda size: LossyCounting(1 / size),
     "windowed": lambda size: WindowedCounter(_ROWS // 6, epsilon=1 / size),
-    "drift-histogram": lambda size: DriftHistogram(size, soft_boundary=4 * size, hard_boundary=4 * size),
+    "drift-histogram": lambda size: DriftHistogram(size // 4, soft_boundary=size),
 }
 
 
@@ -236,7 +241,9 @@ def _sketch_points(name: str) -> list[tuple[int, float, float]]:
         two.update_many(drifting)
         keys, shares = _hottest(steady)
         found = dict(one.histogram())
-        error = float(np.mean([abs(found.get(key, 0.0) - share) for key, share in zip(keys.tolist(), shares, strict=True)]))
+        error = float(
+            np.mean([abs(found.get(key, 0.0) - share) for key, share in zip(keys.tolist(), shares, strict=True)])
+        )
         now = set(_hottest(last)[0].tolist())
         points.append((one.nbytes, error, len(now & {key for key, _ in two.top(_HOT)}) / _HOT))
     return points
@@ -244,21 +251,22 @@ def _sketch_points(name: str) -> list[tuple[int, float, float]]:
 
 def _sketch(name: str) -> Figure:
     figure, (left, right) = _panels(height=2.9)
+    colours = dict(zip(_SKETCHES, (OURS, PLAIN, THIRD, VIOLET), strict=True))
     for other in sorted(_SKETCHES, key=lambda each: each == name):
         size, error, recall = zip(*_sketch_points(other), strict=True)
-        style: dict[str, Any] = {"marker": "o", "markersize": 3, "color": OURS if other == name else FAINT}
+        style = {"color": colours[other]} | ({"linewidth": 2.4, "marker": "o"} if other == name else {"linewidth": 0.9})
         left.plot([each / 1024 for each in size], [100 * each for each in error], label=other, **style)
         right.plot([each / 1024 for each in size], [100 * each for each in recall], label=other, **style)
-        if other != name:
-            left.annotate(other, (size[-1] / 1024, 100 * error[-1]), fontsize=7, color=FAINT, ha="right", va="bottom")
-            right.annotate(other, (size[-1] / 1024, 100 * recall[-1]), fontsize=7, color=FAINT, ha="right", va="bottom")
-    left.set(title=f"Steady stream: mean error of the {_HOT} hottest, in % of all rows", yscale="symlog", xscale="log")
     left.set_yscale("symlog", linthresh=0.001)
-    right.set(title=f"Hot keys swapped five times: % of the present {_HOT} found", ylim=(-3, 103), xscale="log")
+    left.set_yticks([0, 0.001, 0.01, 0.1, 1])
+    left.set(title=f"Steady: mean error of the {_HOT} hottest, % of all rows", ylim=(0, 1))
+    right.set(title=f"Hot keys swapped five times: % of the last {_HOT} found", ylim=(0, 103))
     for axes in (left, right):
-        axes.set_xlabel("memory, KiB")
-        handles, labels = axes.get_legend_handles_labels()
-        axes.legend([handles[labels.index(name)]], [name])
+        axes.set(xlabel="memory, KiB", xscale="log")
+        axes.set_xticks([4, 8, 16, 32, 64], ["4", "8", "16", "32", "64"])
+        axes.xaxis.set_minor_formatter("")
+        axes.yaxis.set_major_formatter("{x:g}")
+    right.legend()
     return figure
 
 
@@ -280,7 +288,7 @@ def _split_run(name: str) -> ClusterResult:
 
 def _splitter(name: str, *variants: str) -> Figure:
     figure, (left, right) = _panels(height=2.9)
-    shown = {"key-grouping": PLAIN, name: OURS} | dict(zip(variants, (THIRD, "#b07aa1"), strict=False))
+    shown = {"key-grouping": PLAIN, name: OURS} | dict(zip(variants, (THIRD, VIOLET), strict=False))
     for each, colour in shown.items():
         loads = np.sort(_split_run(each).loads)[::-1]
         style = {"drawstyle": "steps-mid", "linewidth": 2 if each == name else 1.4}
@@ -292,12 +300,11 @@ def _splitter(name: str, *variants: str) -> Figure:
         result = _split_run(each)
         place = (result.distribution_cost or 0.0, load_imbalance(result.loads))
         right.scatter(*place, color=shown.get(each, FAINT), zorder=3 if each == name else 2)
-    right.set(title="What it costs, beside the others", xlabel="workers that hold a key, on average", ylabel="fullest")
-    right.set_xscale("log")
-    right.set_yscale("log")
-    for axis in (right.xaxis, right.yaxis):
-        axis.set_major_formatter("{x:.3g}")
-        axis.set_minor_formatter("")
+    right.set(title="What it costs, beside the others", xlabel="workers that hold a key, on average")
+    right.set(ylabel="fullest over the mean", xscale="log", yscale="log")
+    right.set_xticks([1, 2, 3, 4], ["1", "2", "3", "4"])
+    right.set_yticks([1, 2, 3, 4, 5], ["1", "2", "3", "4", "5"])
+    right.minorticks_off()
     return figure
 
 
@@ -347,7 +354,10 @@ def _accumulator() -> Figure:
 def _blocks(ours: Mapping[str, Callable[[Batch, int], Blocks]], *others: str) -> Figure:
     batch, times = _batch()
     made = {name: make(batch, BLOCK_COUNT) for name, make in ours.items()}
-    made |= {name: time_blocks(batch, BLOCK_COUNT, times, 0, 1) if name == "time" else BLOCKS[name](batch, BLOCK_COUNT) for name in others}
+    made |= {
+        name: time_blocks(batch, BLOCK_COUNT, times, 0, 1) if name == "time" else BLOCKS[name](batch, BLOCK_COUNT)
+        for name in others
+    }
     colours = dict(zip(made, (OURS, PLAIN, THIRD), strict=False))
     figure, (left, right) = _panels()
     _bars(left, {name: blocks.block_sizes for name, blocks in made.items()}, colours)
@@ -371,7 +381,11 @@ def _buckets() -> Figure:
         dealt += np.bincount(buckets, blocks.sizes[mine], BLOCK_COUNT)
     level = np.bincount(level_buckets(batch.sizes, BLOCK_COUNT), batch.sizes, BLOCK_COUNT)
     figure, (axes,) = _panels(1)
-    _bars(axes, {"hash": by_hash, "algorithm 3": dealt, "level": level}, {"hash": PLAIN, "algorithm 3": THIRD, "level": OURS})
+    _bars(
+        axes,
+        {"hash": by_hash, "algorithm 3": dealt, "level": level},
+        {"hash": PLAIN, "algorithm 3": THIRD, "level": OURS},
+    )
     axes.set(title="Tuples of each reduce bucket over the mean", xlabel="bucket")
     axes.legend()
     return figure
@@ -380,7 +394,15 @@ def _buckets() -> Figure:
 def _scaling() -> Figure:
     """A ramp up and down; a batch takes its tuples over the number of tasks, a task does 1000 tuples an interval."""
     scale = AutoScale(4, 4, least=2, most=16, patience=3)
-    rates = np.concatenate([np.full(8, 3000), np.linspace(3000, 12_000, 24), np.full(8, 12_000), np.linspace(12_000, 3000, 24), np.full(12, 3000)])
+    rates = np.concatenate(
+        [
+            np.full(8, 3000),
+            np.linspace(3000, 12_000, 24),
+            np.full(8, 12_000),
+            np.linspace(12_000, 3000, 24),
+            np.full(12, 3000),
+        ]
+    )
     tasks, loads = [], []
     for rate in rates:
         load = rate / (1000 * min(scale.maps, scale.reduces))
@@ -431,8 +453,12 @@ def _baselines() -> Figure:
     made["time"] = time_blocks(batch, BLOCK_COUNT, times, 0, 1)
     figure, panels = _panels(3, 3.0)
     measures: dict[str, Callable[[Blocks], float]] = {
-        "size imbalance BSI, % of a block": lambda each: 100 * block_size_imbalance(each.block_sizes) * BLOCK_COUNT / batch.size,
-        "key imbalance BCI, % of a block": lambda each: 100 * block_cardinality_imbalance(each.cardinalities) / each.cardinalities.mean(),
+        "size imbalance BSI, % of a block": lambda each: (
+            100 * block_size_imbalance(each.block_sizes) * BLOCK_COUNT / batch.size
+        ),
+        "key imbalance BCI, % of a block": lambda each: (
+            100 * block_cardinality_imbalance(each.cardinalities) / each.cardinalities.mean()
+        ),
         "blocks of a key KSR": lambda each: key_split_ratio(each.cardinalities, len(batch.keys)),
     }
     for axes, (title, measure) in zip(panels, measures.items(), strict=True):
@@ -463,7 +489,9 @@ def _draw_plan(axes: Axes, plan: Plan, histogram: Histogram, title: str) -> None
     for at in np.flatnonzero(isolated):
         share, owner = histogram.shares[at], owners[at]
         label = None if top.any() else "isolated keys"
-        axes.bar(owner, 100 * share, bottom=100 * (tail + top)[owner], color=OURS, edgecolor=INK, linewidth=0.6, label=label)
+        axes.bar(
+            owner, 100 * share, bottom=100 * (tail + top)[owner], color=OURS, edgecolor=INK, linewidth=0.6, label=label
+        )
         top[owner] += share
     axes.axhline(100 / plan.partitions, color=INK, linestyle=":", linewidth=1, label="mean")
     axes.set(title=f"{title}: share of the load, %", xlabel="partition", ylim=(0, 32))

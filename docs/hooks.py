@@ -8,10 +8,12 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
-import figures
 from mkdocs.structure.files import File, Files
 
+import figures
+
 _PICTURE = re.compile(r'<img alt="([^"]*)" src="([^"]*\.svg)"\s*/?>')
+_ROLE = re.compile(r":(?:class|func|meth|mod):<code>~?(?:\w+\.)*(\w+)</code>")
 _drawn: dict[str, str] = {}
 
 
@@ -24,7 +26,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(content: str, page: Any, files: Files, **_: Any) -> str:
-    """Put every SVG picture of a page into the page itself."""
+    """Put every SVG picture of a page into the page itself, and take off the roles of numpydoc."""
 
     def inlined(found: re.Match[str]) -> str:
         url = PurePosixPath(page.url) / html.unescape(found[2])
@@ -35,4 +37,4 @@ def on_page_content(content: str, page: Any, files: Files, **_: Any) -> str:
         drawing = re.sub(r"^.*?(?=<svg)", "", file.content_string, count=1, flags=re.DOTALL)
         return f'<figure class="drawing" role="img" aria-label="{found[1]}">{drawing}</figure>'
 
-    return _PICTURE.sub(inlined, content)
+    return _ROLE.sub(r"<code>\1</code>", _PICTURE.sub(inlined, content))

@@ -82,7 +82,9 @@ def test_every_option_of_a_query_is_explained():
 
 def test_every_method_has_a_page_with_a_figure():
     pages = {name: text for name, text in PAGES.items() if name.startswith("algorithms/")}
-    described_in = {path: name for name, text in pages.items() for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    described_in = {
+        path: name for name, text in pages.items() for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    }
     methods = [f"equipoise.plan.{each.__name__}" for each in PLANNERS.values()]
     methods += [f"equipoise.split.{each.__name__}" for each in SPLITTERS.values()]
     methods += [f"equipoise.sketch.{each.__name__}" for each in Sketch.__subclasses__()]
