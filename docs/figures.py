@@ -85,7 +85,7 @@ def svg(name: str) -> str:
     drawn = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r' id="(?:figure|axes|patch|line2d|text|matplotlib\.axis|xtick|ytick|legend)[^"]*"', "", drawn)
     drawn = re.sub(r"font-family: [^;]*;", "font-family: inherit;", drawn)
-    return drawn.replace(INK, "currentColor").replace("<svg", f'<svg color="{FAINT}"', 1)
+    return drawn.replace(INK, "currentColor").replace("<svg", f'<svg color="#808080" font-family="sans-serif"', 1)
 
 
 def _panels(count: int = 2, height: float = 2.7) -> tuple[Figure, list[Axes]]:
@@ -133,8 +133,9 @@ def _planner(name: str) -> Figure:
         told = f"{name}: moves {_moved(ours):.1f} % of the state a batch"
         right.plot([step.imbalance for step in ours], color=OURS, marker="o", markersize=3, label=told)
     right.plot([step.bound for step in ours], color=INK, linestyle=":", label="bound")
-    right.set(title="Fullest partition over the mean", xlabel="batch", ylim=(0.9, None))
-    right.legend()
+    top = max(step.imbalance for step in [*plain, *ours])
+    right.set(title="Fullest partition over the mean", xlabel="batch", ylim=(0.9, 1.4 * top))
+    right.legend(loc="upper right")
     left.legend(loc="upper right")
     return figure
 

@@ -103,6 +103,12 @@ def test_every_figure_is_drawn_and_shown(figures):
         assert "nan" not in drawn.lower()
 
 
+def test_the_picture_of_the_readme_is_there_and_small():
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert shown
+    assert all((ROOT / path).stat().st_size < 100_000 for path in shown)
+
+
 def test_pages_link_to_pages_that_exist():
     """As mkdocs checks it when the site is built; here it takes no time."""
     for name, text in PAGES.items():
