@@ -28,13 +28,13 @@ test-all: setup  ## Run the tests, the long ones too
 	$(BIN)/pytest $(PARALLEL)
 
 lint: setup  ## Check style and types
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples docs/*.py
+	$(BIN)/ruff format --check src tests examples docs/*.py
 	$(BIN)/mypy
 
 format: setup  ## Format the code
-	$(BIN)/ruff check --fix src tests examples
-	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples docs/*.py
+	$(BIN)/ruff format src tests examples docs/*.py
 
 bench: setup  ## Run every benchmark in its quick form
 	@$(BIN)/equipoise bench all --quick

@@ -13,7 +13,7 @@ _LARGEST = 1e30  # of all figures: they are recorded in single precision
 class Work(NamedTuple):
     """What one group or one key took in one batch.
 
-    Parameters
+    Attributes
     ----------
     rows
         Rows, and timers, that were handled.

@@ -24,7 +24,7 @@ _ROUNDING = 1e-6  # part of a budget by which sums taken in another order may ex
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do after a batch, and why.
 
-    Parameters
+    Attributes
     ----------
     action
         What was decided.
