@@ -32,6 +32,7 @@ LAYERS = [
     {"checks", "pictures", "web_page"},
     {"spark"},
     {"bench"},
+    {"reproduce"},
     {"cli"},
     {"__main__"},
 ]
