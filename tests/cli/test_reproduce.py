@@ -10,8 +10,8 @@ from equipoise.reproduce import records, runner
 RUNNER = CliRunner()
 
 
-@pytest.fixture
-def tiny(monkeypatch):
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
     """All that is run at the scale of tests."""
     plain = records.Order
     monkeypatch.setattr(records, "Order", lambda _scale, seed, data: plain("tiny", seed, data))
@@ -34,7 +34,7 @@ def test_an_unknown_name_is_told_with_what_exists():
     assert "pkg/table-2" in str(answer.exception)
 
 
-def test_a_report_a_table_and_raw_results_are_written(tiny, tmp_path):
+def test_a_report_a_table_and_raw_results_are_written(tmp_path):
     answer = invoke("dkg/table-1", "--output", str(tmp_path), "--json", str(tmp_path / "result.json"))
     assert answer.exit_code == 0, answer.output
     assert {path.name for path in tmp_path.iterdir()} == {"raw", "report.html", "report.md", "result.json"}
@@ -45,7 +45,7 @@ def test_a_report_a_table_and_raw_results_are_written(tiny, tmp_path):
     assert "| dkg/table-1 |" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
-def test_an_interrupt_leaves_a_report_of_what_is_done(tiny, tmp_path, monkeypatch):
+def test_an_interrupt_leaves_a_report_of_what_is_done(tmp_path, monkeypatch):
     invoke("dkg/table-1", "--output", str(tmp_path))
     (tmp_path / "report.md").unlink()
 

@@ -1,4 +1,4 @@
-"""For each table and figure, rows as the paper has them: printed numbers where there are any, else numbers of its shape."""
+"""For each table and figure, rows as the paper has them: its printed numbers, or where there are none its shape."""
 
 from itertools import product
 
@@ -247,7 +247,13 @@ def gedik_figure_6():
         balance = {"uniform": 1.5, "consistent": 1.6 + n / 60, "scan": 1.25, "redist": 1.25, "readj": 1.15}[m]
         if m == "readj" and n > 20:
             balance = 1.4
-        moved = {"uniform": 22 * n / 32, "consistent": 0.9, "redist": 1.15, "scan": 1.15 + n / 16, "readj": 1.15 + n / 24}
+        moved = {
+            "uniform": 22 * n / 32,
+            "consistent": 0.9,
+            "redist": 1.15,
+            "scan": 1.15 + n / 16,
+            "readj": 1.15 + n / 24,
+        }
         rows.append({"method": m, "channels": n, "imbalance": balance, "migration": moved[m]})
     return rows
 
@@ -261,7 +267,13 @@ def gedik_figure_7():
         redist = {"A": 2.0, "APM": 1.0, "APLM": 1.33, "ATM": 0.62, "ATLM": 0.63}[u]
         worse = {"APM": 1.0, "APLM": 1.0}.get(u, 3.0 if hard else 1.2)
         rows.append(
-            {"method": "readj", "resources": letters, "utility": u, "migration": readj, "imbalance": 1.0 + (u != "APM") * hard}
+            {
+                "method": "readj",
+                "resources": letters,
+                "utility": u,
+                "migration": readj,
+                "imbalance": 1.0 + (u != "APM") * hard,
+            }
         )
         rows.append({"method": "redist", "resources": letters, "utility": u, "migration": redist, "imbalance": worse})
     return rows
@@ -282,7 +294,12 @@ def gedik_figure_8():
 def gedik_figure_9():
     mapped = {0.01: 500, 0.1: 50, 1.0: 2}
     return [
-        {"resources": letters, "sigma": s, "mapped": mapped[s], "counted": (50_000 if letters == "LQL" else 2500) * 0.1 / s}
+        {
+            "resources": letters,
+            "sigma": s,
+            "mapped": mapped[s],
+            "counted": (50_000 if letters == "LQL" else 2500) * 0.1 / s,
+        }
         for letters, s in product(("LCL", "LLL", "LQL"), mapped)
     ]
 
@@ -327,7 +344,13 @@ def gedik_figure_14():
 def dr_figure_2():
     rows = []
     for n in (4, 8, 16, 32, 64):
-        values = {"Hash": 1 + n / 30, "Readj": 1 + n / 35, "Redist": 1 + n / 36, "Scan": 1 + n / 36, "Mixed": 1 + n / 100}
+        values = {
+            "Hash": 1 + n / 30,
+            "Readj": 1 + n / 35,
+            "Redist": 1 + n / 36,
+            "Scan": 1 + n / 36,
+            "Mixed": 1 + n / 100,
+        }
         values |= {f"KIP, scale {scale}": 1.15 - scale / 50 for scale in (1, 2, 3, 4)}
         values |= {f"KIP, ours, scale {scale}": 1.1 - scale / 50 for scale in (1, 2, 3, 4)}
         rows += [
@@ -356,7 +379,11 @@ def dr_figure_3():
 def dr_figure_5():
     return [
         {"partitions": n, "method": m, "time": time, "imbalance": 2.0}
-        for m, times in {"hash": (5, 4, 3.5, 3.2, 3), "DR": (3, 2, 1.5, 1.6, 1.8), "DR, ours": (3, 2, 1.5, 1.6, 1.8)}.items()
+        for m, times in {
+            "hash": (5, 4, 3.5, 3.2, 3),
+            "DR": (3, 2, 1.5, 1.6, 1.8),
+            "DR, ours": (3, 2, 1.5, 1.6, 1.8),
+        }.items()
         for n, time in zip((20, 40, 80, 120, 160), times, strict=True)
     ]
 
@@ -375,10 +402,29 @@ def dr_samplers():
 
 
 def prompt_figure_10():
-    sizes = {"Prompt": 1, "Prompt, ours": 1, "Time-based": 2, "Shuffle": 1, "Hashing": 1000, "PK-2": 300, "PK-5": 200, "cAM": 400}
-    cards = {"Prompt": 3, "Prompt, ours": 1, "Time-based": 90, "Shuffle": 100, "Hashing": 5, "PK-2": 40, "PK-5": 50, "cAM": 30}
+    sizes = {
+        "Prompt": 1,
+        "Prompt, ours": 1,
+        "Time-based": 2,
+        "Shuffle": 1,
+        "Hashing": 1000,
+        "PK-2": 300,
+        "PK-5": 200,
+        "cAM": 400,
+    }
+    cards = {
+        "Prompt": 3,
+        "Prompt, ours": 1,
+        "Time-based": 90,
+        "Shuffle": 100,
+        "Hashing": 5,
+        "PK-2": 40,
+        "PK-5": 50,
+        "cAM": 30,
+    }
     return [
-        {"data": data, "technique": t, "BSI": sizes[t], "BCI": cards[t]} for data, t in product(("Tweets", "TPC-H"), sizes)
+        {"data": data, "technique": t, "BSI": sizes[t], "BCI": cards[t]}
+        for data, t in product(("Tweets", "TPC-H"), sizes)
     ]
 
 

@@ -51,9 +51,10 @@ def printed(name):
 
 
 def spoiled(rows, seed):
-    """The same rows with every measured value off by a random factor, small ones by more."""
+    """The same rows with every measured value off by a random factor, by orders of magnitude for odd seeds."""
     rng = np.random.default_rng(seed)
-    factors = [{name: float(np.exp(rng.normal(0, 3))) for name in MEASURED} for _ in rows]
+    spread = 10 if seed % 2 else 2
+    factors = [{name: float(np.exp(rng.normal(0, spread))) for name in sorted(MEASURED)} for _ in rows]
     return [
         {name: value * factor[name] if name in MEASURED else value for name, value in row.items()}
         for row, factor in zip(rows, factors, strict=True)

@@ -55,7 +55,9 @@ def command(
             done += 1
     except KeyboardInterrupt:
         _report(output, None)
-        told = f"Interrupted after {done} of {len(wanted)}; their results are kept, the same command goes on from there."
+        told = (
+            f"Interrupted after {done} of {len(wanted)}; their results are kept, the same command goes on from there."
+        )
         Console(stderr=True).print(told)
         raise typer.Exit(130) from None
     _report(output, json)

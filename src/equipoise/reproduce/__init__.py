@@ -55,7 +55,8 @@ PAPERS = {
         ("figure_3", "figure_4", "figure_5", "figure_6", "figure_7", "figure_8", "sizes", "times"),
     ),
     "dkg": Paper(
-        "Dalabasmaz and Can, Dynamic Key Grouping: A Load Balancing Algorithm for Distributed Stream Processing Engines",
+        "Dalabasmaz and Can, Dynamic Key Grouping: A Load Balancing Algorithm for Distributed Stream Processing "
+        "Engines",
         ("table_1", "table_3", "figure_9", "figures_10_11", "figures_12_13"),
     ),
 }
@@ -82,7 +83,7 @@ def chosen(names: Iterable[str]) -> list[Exhibit]:
     ['pkg/table-2']
     """
     known = exhibits()
-    wanted = {}
+    wanted: dict[str, Exhibit] = {}
     for name in list(names) or list(PAPERS):
         found = [each for each in known.values() if name in {each.name, each.paper}]
         if not found:

@@ -71,6 +71,7 @@ def answers(record: Record, exhibit: Exhibit, order: Order) -> bool:
 
 def run(exhibit: Exhibit, order: Order, context: Context) -> Record:
     """Run an exhibit and put its numbers with what they come from."""
+    source = digest(exhibit.module)  # of the code that is run, whatever becomes of the files meanwhile
     start = time.perf_counter()
     rows = list(exhibit.run(context))
     return Record(
@@ -79,7 +80,7 @@ def run(exhibit: Exhibit, order: Order, context: Context) -> Record:
         seed=order.seed,
         parameters=_plain(exhibit.parameters(order.scale)),
         data=order.files(exhibit),
-        source=digest(exhibit.module),
+        source=source,
         env=environment(order.seed),
         seconds=round(time.perf_counter() - start, 3),
         rows=_plain(rows),

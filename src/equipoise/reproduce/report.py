@@ -65,7 +65,7 @@ def as_json(results: Iterable[Judged]) -> list[dict[str, Any]]:
 
 
 def reason(claim: Claim, finding: Finding) -> str:
-    """Why the verdict is what it is, with what was found on looking into it where the claim does not hold as printed."""
+    """Why the verdict is what it is; unless the claim holds, also what was found on looking into it."""
     looked_into = "" if finding.verdict is Verdict.HOLDS else claim.looked_into
     return ". ".join(part.rstrip(".") for part in (finding.reason, looked_into) if part)
 

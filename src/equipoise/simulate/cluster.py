@@ -273,7 +273,8 @@ class Cluster:
             if self._seen % self.options.aggregation_period == 0:  # type: ignore[operator]  # set, as there is a period
                 self._handed_over.append(self._period.replicas())
                 if self._queues is not None and self.options.hand_over > 0:
-                    self._queues.occupy(self._period.keys_at_workers() * self.options.hand_over)
+                    partial = self._period.keys_at_workers().astype(np.float64)
+                    self._queues.occupy(partial * self.options.hand_over)
                 self._period.clear()
         if self.options.load == "probed" and self._seen % self.options.probe_every == 0:
             for splitter in self.splitters:
@@ -285,9 +286,7 @@ class Cluster:
             return np.mod(np.arange(self._seen, self._seen + count), self.options.sources)
         return np.mod(self._other_field.draw(count), self.options.sources)
 
-    def _routes(
-        self, keys: NDArray[np.int64], sources: NDArray[np.int64], *, by_turns: bool
-    ) -> NDArray[np.int32]:
+    def _routes(self, keys: NDArray[np.int64], sources: NDArray[np.int64], *, by_turns: bool) -> NDArray[np.int32]:
         if len(self.splitters) == 1:
             return self.splitters[0].route(keys)
         targets = np.empty(len(keys), dtype=np.int32)

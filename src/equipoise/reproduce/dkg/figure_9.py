@@ -23,7 +23,12 @@ from equipoise.reproduce.verdict import Finding, judged, near
 from equipoise.simulate.streams import zipf_exponent
 from equipoise.simulate.workloads import load_parquet_keys, zipf_shares
 
-_SKEW = {"ticker": (0.10, 3_000), "clickstream": (0.10, 1_000_000), "pageviews": (0.09, 1_000_000), "by-lang": (0.27, 300)}
+_SKEW = {
+    "ticker": (0.10, 3_000),
+    "clickstream": (0.10, 1_000_000),
+    "pageviews": (0.09, 1_000_000),
+    "by-lang": (0.27, 300),
+}
 """Share of the hottest key by table 2, and how many keys there are, of which table 2 says nothing."""
 
 _RECORDED = {"ticker recorded": "stock_cashtags.parquet", "pageviews recorded": "wiki_pageviews_events.parquet"}
@@ -59,8 +64,10 @@ def _of(rows: Rows, data: str, name: str) -> dict[str, float]:
 
 
 def _extremes(rows: Rows) -> Finding:
-    ok = {"SG has the highest DistCost and throughput on every data set": True,
-          "KG has the lowest DistCost and the lowest throughput on every data set": True}
+    ok = {
+        "SG has the highest DistCost and throughput on every data set": True,
+        "KG has the lowest DistCost and the lowest throughput on every data set": True,
+    }
     names = list(ok)
     for data in rows.distinct("data"):
         cost, speed = _of(rows, data, "cost"), _of(rows, data, "throughput")
@@ -77,7 +84,9 @@ def _alike(rows: Rows) -> Finding:
         ratios[data] = speed["DKG"] / speed["PKG"]
     return judged(
         "DKG / PKG: " + ", ".join(f"{data} {ratio:.2f}" for data, ratio in ratios.items()),
-        shape={"throughput within a quarter on ticker, pageviews and by-lang": all(near(r, 1) for r in ratios.values())},
+        shape={
+            "throughput within a quarter on ticker, pageviews and by-lang": all(near(r, 1) for r in ratios.values())
+        },
     )
 
 
@@ -85,7 +94,9 @@ def _clickstream(rows: Rows) -> Finding:
     speed = _of(rows, "clickstream", "throughput")
     return judged(
         ", ".join(f"{method} {value:,.0f} / s" for method, value in speed.items()),
-        shape={"KG has a higher throughput than PKG and DKG on clickstream": speed["KG"] > max(speed["PKG"], speed["DKG"])},
+        shape={
+            "KG has a higher throughput than PKG and DKG on clickstream": speed["KG"] > max(speed["PKG"], speed["DKG"])
+        },
     )
 
 
@@ -100,13 +111,18 @@ EXHIBIT = Exhibit(
     },
     claims=(
         Claim("SG: highest DistCost and throughput; KG: optimal DistCost, poor performance", "figure 9a", _extremes),
-        Claim("PKG and DKG are similar where the skew is small", "figures 9b, 9d, 9e", _alike,
-              looked_into="A key of 27 % on 10 workers is beyond what two workers can share evenly"),
+        Claim(
+            "PKG and DKG are similar where the skew is small",
+            "figures 9b, 9d, 9e",
+            _alike,
+            looked_into="A key of 27 % on 10 workers is beyond what two workers can share evenly",
+        ),
         Claim(
             "On wikipedia-clickstream KG is better than the other methods",
             "figure 9c",
             _clickstream,
-            looked_into="With a key of 10 % on 10 workers the worker that has it gets about twice its part under KG, which "
+            looked_into="With a key of 10 % on 10 workers the worker that has it gets about twice its part under "
+            "KG, which "
             "is then slower than any method that splits it; the paper gives no reason for its result",
         ),
     ),

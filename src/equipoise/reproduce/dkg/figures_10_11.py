@@ -73,7 +73,8 @@ def _gains(rows: Rows) -> Finding:
     high = {skew: dkg[skew] / pkg[skew] for skew in dkg if skew >= 80}
     best = max(high.values())
     return judged(
-        f"DKG over PKG {at_30:.2f} at 30 %, " + ", ".join(f"{ratio:.2f} at {skew} %" for skew, ratio in high.items())
+        f"DKG over PKG {at_30:.2f} at 30 %, "
+        + ", ".join(f"{ratio:.2f} at {skew} %" for skew, ratio in high.items())
         + f"; ours {ours[30] / pkg[30]:.2f} at 30 % and up to {max(ours[s] / pkg[s] for s in high):.2f} from 80 % on",
         shape={"DKG is ahead at 30 %, and further from 80 % on": 1 < at_30 < best},
         numbers={
@@ -155,9 +156,15 @@ EXHIBIT = Exhibit(
             looked_into="How far DKG gets depends on how long the stream is against its minute between two steps; a "
             "longer stream, or slower workers, give it more steps",
         ),
-        Claim("PKG has the higher throughput under 30 %", "figure 11d", _even_keys,
-              looked_into="A key of 20 % on two of ten workers overloads both, which DKG relieves"),
-        Claim("StdDev: DKG clearly better than PKG and KG above 30 %, PKG's rising all the way", "figure 11b", _deviation),
+        Claim(
+            "PKG has the higher throughput under 30 %",
+            "figure 11d",
+            _even_keys,
+            looked_into="A key of 20 % on two of ten workers overloads both, which DKG relieves",
+        ),
+        Claim(
+            "StdDev: DKG clearly better than PKG and KG above 30 %, PKG's rising all the way", "figure 11b", _deviation
+        ),
         Claim("DistCost: SG worst, the others similar; DKG peaks at 100 %", "figure 11c", _cost),
     ),
     run=run,

@@ -46,7 +46,8 @@ def _latency_of_keyed(rows: Rows) -> Finding:
 def _latency_of_shuffle(rows: Rows) -> Finding:
     ratio = _change(rows, "workers", "latency", "SG")
     return judged(
-        f"with most workers {ratio:.2f} of that with fewest", shape={"it changes by less than a quarter": near(ratio, 1)}
+        f"with most workers {ratio:.2f} of that with fewest",
+        shape={"it changes by less than a quarter": near(ratio, 1)},
     )
 
 
@@ -85,7 +86,10 @@ def _cost(rows: Rows) -> Finding:
     found = {m: _change(rows, "workers", "cost", m) for m in _PRINTED_METHODS}
     return judged(
         "with most workers over with fewest: " + ", ".join(f"{m} {ratio:.2f}" for m, ratio in found.items()),
-        shape={"KG, PKG and DKG change by less than a quarter, SG rises": found["SG"] > 1 and all(near(found[m], 1) for m in ("KG", "PKG", "DKG"))},
+        shape={
+            "KG, PKG and DKG change by less than a quarter, SG rises": found["SG"] > 1
+            and all(near(found[m], 1) for m in ("KG", "PKG", "DKG"))
+        },
     )
 
 
@@ -104,7 +108,8 @@ def _still_better(rows: Rows) -> Finding:
     }
     costs = [rows.mean("cost", method="DKG", spouts=s) / rows.mean("cost", method="PKG", spouts=s) for s in gains]
     return judged(
-        ", ".join(f"{gain:.2f} times PKG with {s} spouts" for s, gain in gains.items()) + f"; DistCost up to {max(costs):.2f} of PKG's",
+        ", ".join(f"{gain:.2f} times PKG with {s} spouts" for s, gain in gains.items())
+        + f"; DistCost up to {max(costs):.2f} of PKG's",
         shape={
             "SG < DKG < PKG < KG in latency for every number of spouts": _order(rows, "spouts"),
             "the DistCost of DKG is within a quarter of PKG's": max(costs) < 1.25,
@@ -123,12 +128,15 @@ EXHIBITS = (
             "numbers of workers": as_in_paper((10, 50, 100)),
         },
         claims=(
-            Claim("Latency barely changes with more workers; DKG's slightly increases", "figure 12a", _latency_of_keyed),
+            Claim(
+                "Latency barely changes with more workers; DKG's slightly increases", "figure 12a", _latency_of_keyed
+            ),
             Claim(
                 "Nor does the latency of SG change",
                 "figure 12a: more workers have not so much impact",
                 _latency_of_shuffle,
-                looked_into="Each of our workers adds its own machine, so SG, which has no fullest worker, speeds up in "
+                looked_into="Each of our workers adds its own machine, so SG, which has no fullest worker, speeds "
+                "up in "
                 "proportion; theirs shared one server",
             ),
             Claim("SG has the lowest latency, then DKG, PKG and KG", "figure 12a", _order_of_workers),

@@ -85,8 +85,10 @@ EXHIBIT = Exhibit(
             "The limit is what a key can reach",
             "5, 8, 14, 30, 51",
             _reached,
-            looked_into="The code cuts loads and thresholds to whole percents, so 7.24 % becomes 7 % and 3.41 % becomes "
-            "3 %, and a key may spread over 15 of 20 and 34 of 50; a wide key whose machines are nearly at the threshold "
+            looked_into="The code cuts loads and thresholds to whole percents, so 7.24 % becomes 7 % and 3.41 % "
+            "becomes "
+            "3 %, and a key may spread over 15 of 20 and 34 of 50; a wide key whose machines are nearly at the "
+            "threshold "
             "gets narrower again before it has come to the limit",
         ),
     ),

@@ -63,7 +63,10 @@ def _cost(rows: Rows) -> Finding:
             "KG is 1 and SG the largest": found["KG"] == 1 and found["SG"] == max(found.values()),
             "PKG and DKG are close, within a quarter": near(found["DKG"], found["PKG"]),
         },
-        numbers={f"{m} within a quarter of {_PRINTED[m]['cost']}": near(found[m], _PRINTED[m]["cost"]) for m in ("PKG", "DKG")},
+        numbers={
+            f"{m} within a quarter of {_PRINTED[m]['cost']}": near(found[m], _PRINTED[m]["cost"])
+            for m in ("PKG", "DKG")
+        },
     )
 
 
@@ -90,8 +93,10 @@ EXHIBIT = Exhibit(
             "DistCost: SG highest, KG 1, PKG and DKG close to each other",
             "SG 2.45, DKG 1.24, PKG 1.16, KG 1.00",
             _cost,
-            looked_into="A key of the tail that comes twice or more is at two workers under PKG and DKG, however balanced "
-            "they are, and our tail, of Zipf's law, has many of those; the words of the tweets, which are not to be had, "
+            looked_into="A key of the tail that comes twice or more is at two workers under PKG and DKG, however "
+            "balanced "
+            "they are, and our tail, of Zipf's law, has many of those; the words of the tweets, which are not to "
+            "be had, "
             "must have come in another way",
         ),
     ),

@@ -22,7 +22,9 @@ _METHODS = {"uniform": "Hash", "scan": "Scan", "readj": "Readj", "kip-printed": 
 
 def run(context: Context) -> Iterator[Row]:
     """Replan by every method after every batch, averaged over ways to hash the keys."""
-    planners = {_METHODS[name]: planner for name, planner in contenders(context["partitions"]).items() if name in _METHODS}
+    planners = {
+        _METHODS[name]: planner for name, planner in contenders(context["partitions"]).items() if name in _METHODS
+    }
     for (stream, batches), (method, planner), number in context.track(
         product(_streams(context).items(), planners.items(), range(context["iterations"]))
     ):
@@ -70,7 +72,9 @@ def _starts_at_2(rows: Rows) -> Finding:
     return judged(
         f"first batch {first:.2f}; first update moves "
         + ", ".join(f"{m} {value:.1%}, later ones {later[m]:.1%}" for m, value in moved.items()),
-        shape={"the first update moves more than the later ones, for all methods": all(moved[m] > later[m] for m in moved)},
+        shape={
+            "the first update moves more than the later ones, for all methods": all(moved[m] > later[m] for m in moved)
+        },
         numbers={"the first batch is at 2.0, within a quarter": near(first, 2.0)},
     )
 
@@ -80,8 +84,10 @@ def _better_balance(rows: Rows) -> Finding:
     gains = {m: 1 - found["KIP"] / found[m] for m in ("Hash", "Scan", "Readj")}
     ours = {m: 1 - found["KIP, ours"] / found[m] for m in gains}
     return judged(
-        "KIP as printed " + ", ".join(f"{gain:.0%} below {m}" for m, gain in gains.items())
-        + "; ours " + ", ".join(f"{gain:.0%} below {m}" for m, gain in ours.items()),
+        "KIP as printed "
+        + ", ".join(f"{gain:.0%} below {m}" for m, gain in gains.items())
+        + "; ours "
+        + ", ".join(f"{gain:.0%} below {m}" for m, gain in ours.items()),
         shape={"KIP as printed is below Hash, Scan and Readj": min(gains.values()) > 0},
         numbers={
             "by 41 %, 29 % and 26 %, within 10 points": all(
@@ -95,7 +101,8 @@ def _less_migration(rows: Rows) -> Finding:
     found = _means(_main(rows), "migration", first=2)
     ratio, scan = found["Readj"] / found["KIP"], found["Scan"] / found["KIP"]
     return judged(
-        ", ".join(f"{m} {value:.1%}" for m, value in found.items() if m != "Hash") + f" a batch; Readj {ratio:.1f} times KIP",
+        ", ".join(f"{m} {value:.1%}" for m, value in found.items() if m != "Hash")
+        + f" a batch; Readj {ratio:.1f} times KIP",
         shape={"KIP as printed migrates less than Readj": ratio > 1, "Scan migrates less than KIP": scan < 1},
         numbers={"by a factor of 4, within a quarter": near(ratio, 4)},
     )
@@ -119,10 +126,16 @@ EXHIBIT = Exhibit(
     ),
     run=run,
     draw=lambda rows: lines(
-        rows, "batch", {"imbalance": "largest load over mean", "migration": "part of the state that moves"}, line="method", panel="stream"
+        rows,
+        "batch",
+        {"imbalance": "largest load over mean", "migration": "part of the state that moves"},
+        line="method",
+        panel="stream",
     ),
-    note="The generated stream is Zipf 1.0 over 100,000 keys, a tenth of whose hot keys change from batch to batch. The "
-    "recorded tags are 186,473 and not 4 million, so a batch has 9,324; claims are held against them where they are at hand. "
+    note="The generated stream is Zipf 1.0 over 100,000 keys, a tenth of whose hot keys change from batch to "
+    "batch. The "
+    "recorded tags are 186,473 and not 4 million, so a batch has 9,324; claims are held against them where they "
+    "are at hand. "
     "All methods are told the loads of groups.",
     files=(_FILE,),
 )

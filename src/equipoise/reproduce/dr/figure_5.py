@@ -54,7 +54,8 @@ def _over_partitioning_helps(rows: Rows) -> Finding:
         f"hash: {_told(plain)}",
         shape={
             "more partitions than slots are faster": min(list(plain.values())[2:]) < list(plain.values())[1],
-            "processing time keeps improving to the largest number": list(plain.values())[-1] <= 1.02 * min(plain.values()),
+            "processing time keeps improving to the largest number": list(plain.values())[-1]
+            <= 1.02 * min(plain.values()),
         },
     )
 
@@ -62,7 +63,8 @@ def _over_partitioning_helps(rows: Rows) -> Finding:
 def _cannot_reach(rows: Rows) -> Finding:
     plain, dr, ours = (_line(rows, m) for m in ("hash", "DR", "DR, ours"))
     return judged(
-        f"best of hash {min(plain.values()):.2f}, of DR {min(dr.values()):.2f}, of ours {min(ours.values()):.2f}, in units of the "
+        f"best of hash {min(plain.values()):.2f}, of DR {min(dr.values()):.2f}, of ours {min(ours.values()):.2f}, "
+        "in units of the "
         "ideal time",
         shape={"the best time of hash is above that of DR": min(plain.values()) > min(dr.values())},
     )
@@ -87,7 +89,9 @@ EXHIBIT = Exhibit(
         "keys": as_in_paper(1_000_000, tiny=5_000),
         "exponent": as_in_paper(1.5),
         "slots": as_in_paper(40, tiny=4),
-        "partitions": Setting("some to many", (2, 4, 8, 16), (20, 40, 80, 120, 160, 240, 400), (20, 40, 80, 120, 160, 240, 400)),
+        "partitions": Setting(
+            "some to many", (2, 4, 8, 16), (20, 40, 80, 120, 160, 240, 400), (20, 40, 80, 120, 160, 240, 400)
+        ),
         "start of a task": Setting("not given", 0.01, 0.01, 0.01),
         "runs": Setting("not given", 1, 3, 10),
     },
@@ -98,13 +102,18 @@ EXHIBIT = Exhibit(
             "DR is best with 2 to 3 times as many partitions as slots",
             "2 to 3",
             _best_at_2_to_3,
-            looked_into="With an exponent of 1.5 the hottest of a million keys has 38 % of the records, fifteen times what a "
+            looked_into="With an exponent of 1.5 the hottest of a million keys has 38 % of the records, fifteen "
+            "times what a "
             "slot should have; whoever has it ends last, and the number of partitions hardly matters",
         ),
     ),
     run=run,
     draw=lambda rows: lines(
-        rows, "partitions", {"time": "time over the ideal", "imbalance": "largest load over mean"}, line="method", log_x=True
+        rows,
+        "partitions",
+        {"time": "time over the ideal", "imbalance": "largest load over mean"},
+        line="method",
+        log_x=True,
     ),
     note="A model of one stage, not Spark: tasks start in turn on 40 slots, each takes as long as it has records and a "
     "hundredth of the ideal time to start.",

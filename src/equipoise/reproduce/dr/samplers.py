@@ -25,9 +25,7 @@ _PIECES = 40
 
 def run(context: Context) -> Iterator[Row]:
     """Feed every sampler of the same size with every stream, and compare its top keys with the true ones."""
-    for exponent, drift, (name, make) in context.track(
-        product(context["exponents"], (False, True), _SAMPLERS.items())
-    ):
+    for exponent, drift, (name, make) in context.track(product(context["exponents"], (False, True), _SAMPLERS.items())):
         pieces = _stream(context, exponent, drift=drift)
         sketch, peak = make(context["size"]), 0
         for piece in pieces:
@@ -66,10 +64,14 @@ def _error(sketch: Sketch, keys: NDArray[np.int64], top: int) -> float:
 
 def _sketches_need_skew(rows: Rows) -> Finding:
     found = {
-        name: rows.line("exponent", "error", stream="steady", sampler=name)[1] for name in ("SpaceSaving", "Lossy Counting")
+        name: rows.line("exponent", "error", stream="steady", sampler=name)[1]
+        for name in ("SpaceSaving", "Lossy Counting")
     }
     return judged(
-        ", ".join(f"{name} error {values[0]:.3f} at the lowest and {values[-1]:.3f} at the highest exponent" for name, values in found.items()),
+        ", ".join(
+            f"{name} error {values[0]:.3f} at the lowest and {values[-1]:.3f} at the highest exponent"
+            for name, values in found.items()
+        ),
         shape={
             "the error falls with the skew for both": all(values[-1] < values[0] for values in found.values()),
             "at the lowest exponent it is above a tenth": min(values[0] for values in found.values()) > 0.1,
@@ -109,21 +111,30 @@ EXHIBIT = Exhibit(
             "Sketch algorithms are only accurate for highly skewed data ...",
             "no number",
             _sketches_need_skew,
-            looked_into="With room for 5,000 keys SpaceSaving and Lossy Counting state the shares of the top 100 well at every "
+            looked_into="With room for 5,000 keys SpaceSaving and Lossy Counting state the shares of the top 100 "
+            "well at every "
             "exponent from 1 on",
         ),
         Claim(
             "... or consume unacceptable amounts of memory",
             "no number",
             _less_memory,
-            looked_into="The Lossy Counting of the paper's measurements keeps every key of its one window and so is not that "
+            looked_into="The Lossy Counting of the paper's measurements keeps every key of its one window and so "
+            "is not that "
             "algorithm; the real one is of the size of the others",
         ),
-        Claim("DR's own counter respects drift", "named drift-respecting", _follows_drift,
-              looked_into="Counts of the whole stream, which all three keep, cannot forget what was hot before"),
+        Claim(
+            "DR's own counter respects drift",
+            "named drift-respecting",
+            _follows_drift,
+            looked_into="Counts of the whole stream, which all three keep, cannot forget what was hot before",
+        ),
     ),
     run=run,
-    draw=lambda rows: lines(rows, "exponent", {"error": "shares stated wrongly", "bytes": "bytes"}, line="sampler", panel="stream"),
-    note="All have the same size, in keys. The error is the part of the shares of the true top keys, of the last quarter "
+    draw=lambda rows: lines(
+        rows, "exponent", {"error": "shares stated wrongly", "bytes": "bytes"}, line="sampler", panel="stream"
+    ),
+    note="All have the same size, in keys. The error is the part of the shares of the true top keys, of the last "
+    "quarter "
     "where the stream drifts, that is stated wrongly.",
 )

@@ -31,7 +31,8 @@ def _migration_of_hashes(rows: Rows) -> Finding:
     return judged(
         f"uniform {min(uniform):.1f} to {max(uniform):.1f}, consistent {min(consistent):.2f} to {max(consistent):.2f}",
         shape={
-            "uniform hash is the worst, at several times the ideal": min(uniform) > 3 and min(uniform) > max(consistent),
+            "uniform hash is the worst, at several times the ideal": min(uniform) > 3
+            and min(uniform) > max(consistent),
             "consistent hash has the lowest migration for every combination": lowest,
         },
         numbers={
@@ -49,7 +50,10 @@ def _consistent_is_worst(rows: Rows) -> Finding:
         f"LLL: consistent {linear['consistent']:.2f}, uniform {linear['uniform']:.2f}; consistent is the worst for "
         f"{', '.join(worst) or 'none'}",
         shape={"consistent hash has the worst balance for every combination": len(worst) == len(found)},
-        numbers={"within a quarter of 1.75 and 1.55 for LLL": near(linear["consistent"], 1.75) and near(linear["uniform"], 1.55)},
+        numbers={
+            "within a quarter of 1.75 and 1.55 for LLL": near(linear["consistent"], 1.75)
+            and near(linear["uniform"], 1.55)
+        },
     )
 
 
@@ -58,8 +62,8 @@ def _readj_is_best(rows: Rows) -> Finding:
     gaps = {letters: by["readj"] / min(by.values()) for letters, by in found.items()}
     linear = found["LLL"]
     return judged(
-        f"LLL: readj {linear['readj']:.2f}, redist {linear['redist']:.2f}, scan {linear['scan']:.2f}; readj over the best: "
-        + ", ".join(f"{letters} {gap:.3f}" for letters, gap in gaps.items()),
+        f"LLL: readj {linear['readj']:.2f}, redist {linear['redist']:.2f}, scan {linear['scan']:.2f}; readj over "
+        "the best: " + ", ".join(f"{letters} {gap:.3f}" for letters, gap in gaps.items()),
         shape={"readj is the lowest, or within 1 % of it, for every combination": max(gaps.values()) <= 1.01},
         numbers={
             "LLL: readj within a tenth of 1.2, redist and scan of 1.32": near(linear["readj"], 1.2, 0.1)
@@ -105,7 +109,11 @@ def _quadratic_is_hard(rows: Rows) -> Finding:
             "it is not kept under control by any method: above 5": min(found.values()) > 5,
             "LQL is harder than LLL for every method": all(found[m] > linear[m] for m in found),
         },
-        numbers={"in the thirties but for consistent hash, within a quarter": all(26 < value < 50 for value in others.values())},
+        numbers={
+            "in the thirties but for consistent hash, within a quarter": all(
+                26 < value < 50 for value in others.values()
+            )
+        },
     )
 
 
@@ -121,9 +129,15 @@ EXHIBIT = Exhibit(
             _migration_of_hashes,
         ),
         Claim("Consistent hash has the worst balance", "LLL: 1.75, uniform 1.55", _consistent_is_worst),
-        Claim("Readj has the lowest imbalance for all resource functions", "LLL: 1.2, redist and scan 1.32", _readj_is_best),
         Claim(
-            "Readj has a slightly higher migration cost", "LLL: 1.34 times the ideal, redist and scan 1.23", _readj_migrates_more
+            "Readj has the lowest imbalance for all resource functions",
+            "LLL: 1.2, redist and scan 1.32",
+            _readj_is_best,
+        ),
+        Claim(
+            "Readj has a slightly higher migration cost",
+            "LLL: 1.34 times the ideal, redist and scan 1.23",
+            _readj_migrates_more,
         ),
         Claim("Redist and scan are indistinguishable", "the markers overlap", _scan_is_redist),
         Claim(

@@ -29,7 +29,8 @@ def _trade(rows: Rows) -> Finding:
     return judged(
         "LCL, smallest and largest sigma: "
         + "; ".join(
-            f"{m} imbalance {balance[m][0]:.2f} and {balance[m][1]:.2f}, migration {migration[m][0]:.2f} and {migration[m][1]:.2f}"
+            f"{m} imbalance {balance[m][0]:.2f} and {balance[m][1]:.2f}, migration {migration[m][0]:.2f} and "
+            f"{migration[m][1]:.2f}"
             for m in OURS
         ),
         shape={
@@ -92,13 +93,19 @@ EXHIBIT = Exhibit(
         **SETTINGS,
         "resource functions": as_in_paper(("LCL", "LQL")),
         "sigma": Setting(
-            "0.01 to 1", (0.02, 0.1, 1.0), (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
+            "0.01 to 1",
+            (0.02, 0.1, 1.0),
+            (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
             (0.008, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.75, 1.0),
         ),
     },
     claims=(
         Claim("Lower sigma brings lower imbalance but higher migration cost", "falling and rising lines", _trade),
-        Claim("Redist has the best migration cost of the three, scan the worst", "redist, readj, scan", _order_of_migration),
+        Claim(
+            "Redist has the best migration cost of the three, scan the worst",
+            "redist, readj, scan",
+            _order_of_migration,
+        ),
         Claim(
             "The three have similar balance, readj slightly lower in the middle, but not for very low sigma",
             "LCL",
@@ -107,8 +114,6 @@ EXHIBIT = Exhibit(
         Claim("With LQL lower sigma improves balance less than with LCL", "not as pronounced", _quadratic_gains_less),
     ),
     run=run,
-    draw=lambda rows: lines(
-        rows, "sigma", MEASURES, line="method", panel="resources", log_x=True, log_y=True, limit=1
-    ),
+    draw=lambda rows: lines(rows, "sigma", MEASURES, line="method", panel="resources", log_x=True, log_y=True, limit=1),
     note=NOTE,
 )

@@ -47,13 +47,17 @@ def _flat_redist(rows: Rows) -> Finding:
     later = redist[len(redist) // 4 :]
     last = _last(rows, "migration")
     return judged(
-        f"redist {min(later):.2f} to {max(later):.2f}, on average {fmean(later):.2f}; at the end scan {last['scan']:.2f}, readj "
+        f"redist {min(later):.2f} to {max(later):.2f}, on average {fmean(later):.2f}; at the end scan "
+        f"{last['scan']:.2f}, readj "
         f"{last['readj']:.2f}",
         shape={
             "redist stays below 2": max(later) < 2,
             "scan and readj rise above redist, scan the most": last["redist"] < last["readj"] < last["scan"],
         },
-        numbers={"redist about 1.15, within a quarter": near(fmean(later), 1.15), "scan above 3 at the end": last["scan"] > 3},
+        numbers={
+            "redist about 1.15, within a quarter": near(fmean(later), 1.15),
+            "scan above 3 at the end": last["scan"] > 3,
+        },
     )
 
 
@@ -66,7 +70,8 @@ def _consistent_balance(rows: Rows) -> Finding:
     )
     last = _last(rows, "imbalance")
     return judged(
-        f"consistent hash is the worst at {worst} of {len(channels)} numbers of channels; {last['consistent']:.2f} at the end",
+        f"consistent hash is the worst at {worst} of {len(channels)} numbers of channels; {last['consistent']:.2f} "
+        "at the end",
         shape={"it is the worst in at least three quarters of them": worst >= 0.75 * len(channels)},
         numbers={"above 2 at the end": last["consistent"] > 2},
     )
@@ -81,7 +86,8 @@ def _readj_up_to_20(rows: Rows) -> Finding:
             over.append(by["uniform"] / by["readj"] - 1)
     last = _last(rows, "imbalance")
     return judged(
-        f"readj is lowest, or within 1 %, at {sum(best)} of {len(best)} numbers up to 20; uniform up to {max(over):.0%} above "
+        f"readj is lowest, or within 1 %, at {sum(best)} of {len(best)} numbers up to 20; uniform up to "
+        f"{max(over):.0%} above "
         f"it; at the end readj {last['readj']:.2f}, redist {last['redist']:.2f}, scan {last['scan']:.2f}",
         shape={
             "readj is lowest at three quarters of them or more": sum(best) >= 0.75 * len(best),
@@ -100,7 +106,9 @@ EXHIBIT = Exhibit(
         "most channels": Setting("32", 6, 32, 32),
     },
     claims=(
-        Claim("Uniform hash migrates most, consistent hash least", "uniform 22 times the ideal with 32 channels", _hashes),
+        Claim(
+            "Uniform hash migrates most, consistent hash least", "uniform 22 times the ideal with 32 channels", _hashes
+        ),
         Claim(
             "Redist has a flat migration cost; that of scan and readj rises",
             "redist 1.15; scan above 3 with 32 channels",

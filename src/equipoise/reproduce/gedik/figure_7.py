@@ -14,9 +14,7 @@ from equipoise.reproduce.verdict import Finding, judged
 
 def run(context: Context) -> Iterator[Row]:
     """Grow a region by readj and redist with every utility function."""
-    for method, letters, utility in context.track(
-        product(("readj", "redist"), context["resource functions"], Utility)
-    ):
+    for method, letters, utility in context.track(product(("readj", "redist"), context["resource functions"], Utility)):
         yield {"utility": utility.name, **averaged(context, method, letters, utility=utility)}
 
 

@@ -28,8 +28,12 @@ def _ours_are_better(rows: Rows) -> Finding:
         for d in rows.distinct("domain")
     ]
     return judged(
-        f"the better of the hashes is {min(gaps):.2f} to {max(gaps):.2f} of the worst of ours; ours are up to {max(spread):.1%} apart",
-        shape={"ours are better than both hashes for every size": min(gaps) > 1, "consistent hash is the worst": all(worst)},
+        f"the better of the hashes is {min(gaps):.2f} to {max(gaps):.2f} of the worst of ours; ours are up to "
+        f"{max(spread):.1%} apart",
+        shape={
+            "ours are better than both hashes for every size": min(gaps) > 1,
+            "consistent hash is the worst": all(worst),
+        },
         numbers={"ours are within 3 % of each other, give or take 2 points": max(spread) < 0.05},
     )
 
@@ -39,7 +43,9 @@ def _easier_when_larger(rows: Rows) -> Finding:
     lowest = min(min(values) for values in found.values())
     return judged(
         ", ".join(f"{m} {values[0]:.2f} to {values[-1]:.2f}" for m, values in found.items()),
-        shape={"the imbalance of ours falls as the domain grows": all(values[-1] < values[0] for values in found.values())},
+        shape={
+            "the imbalance of ours falls as the domain grows": all(values[-1] < values[0] for values in found.values())
+        },
         numbers={"none reaches the ideal of 1": lowest > 1},
     )
 

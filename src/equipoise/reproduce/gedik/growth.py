@@ -25,7 +25,8 @@ OURS = ("scan", "redist", "readj")
 MEASURES = {"migration": "relative migration cost", "imbalance": "relative load imbalance"}
 
 NOTE = (
-    "Frequencies are exact, where the paper's are those of a lossy counter, so that the construction is measured and not "
+    "Frequencies are exact, where the paper's are those of a lossy counter, so that the construction is measured "
+    "and not "
     "the counting. Computation load is the sum of beta_c(f), as the paper's example and equation 17 need it, not of f "
     "beta_c(f) as equation 3 prints. Keys that are not tracked are placed in 131,072 groups of the ring."
 )
@@ -56,9 +57,7 @@ def resources(letters: str) -> tuple[Resource, ...]:
     return tuple(_LETTERS[letter] for letter in letters)
 
 
-def planner(
-    method: str, letters: str, domain: int, *, sigma: float = 0.1, utility: Utility = Utility.APM
-) -> Planner:
+def planner(method: str, letters: str, domain: int, *, sigma: float = 0.1, utility: Utility = Utility.APM) -> Planner:
     """A method with the parameters of the paper."""
     if method == "uniform":
         return Uniform()
@@ -99,15 +98,11 @@ def grow(
         plan = following
 
 
-def _measured(
-    before: Plan, after: Plan, keys: NDArray[np.int64], shares: NDArray[np.float64], letters: str
-) -> Row:
+def _measured(before: Plan, after: Plan, keys: NDArray[np.int64], shares: NDArray[np.float64], letters: str) -> Row:
     """Relative imbalance, overall and of each resource, and relative migration (equations 11 and 12)."""
     old, new = before.assign(keys), after.assign(keys)
     uses = [resource(shares) for resource in resources(letters)]
-    each = [
-        relative_load_imbalance(np.bincount(new, use, after.partitions), ALPHA) for use in uses
-    ]
+    each = [relative_load_imbalance(np.bincount(new, use, after.partitions), ALPHA) for use in uses]
     moved = float(uses[0][old != new].sum())
     return {
         "imbalance": overall_imbalance(each),
@@ -133,6 +128,8 @@ def averaged(
     shares = zipf_shares(size, skew)
     made = planner(method, letters, size, sigma=sigma, utility=utility)
     runs = [
-        step.row for seed in context.seeds(context["runs"]) for step in grow(made, letters, shares, seed, context["channels"])
+        step.row
+        for seed in context.seeds(context["runs"])
+        for step in grow(made, letters, shares, seed, context["channels"])
     ]
     return {"method": method, "resources": letters, **{name: fmean(row[name] for row in runs) for name in runs[0]}}

@@ -22,7 +22,8 @@ _LOOKS = 8
 
 _NOTE = (
     "The lossy counter has an error of a tenth of delta and is fed from the stream until it has seen several of its "
-    "windows; its size is an average over the window. The explicit hash is that of scan, after growing from one channel; "
+    "windows; its size is an average over the window. The explicit hash is that of scan, after growing from one "
+    "channel; "
     "all three algorithms track the same keys."
 )
 
@@ -54,7 +55,12 @@ def _sized(
     made = planner("scan", letters, len(shares), sigma=sigma)
     (step,) = grow(made, letters, shares, context.seed, count)
     delta = _threshold(letters, sigma, count, len(shares))
-    return {"resources": letters, "delta": delta, "counted": _counted(shares, delta, context), "mapped": step.row["mappings"]}
+    return {
+        "resources": letters,
+        "delta": delta,
+        "counted": _counted(shares, delta, context),
+        "mapped": step.row["mappings"],
+    }
 
 
 def run_sigma(context: Context) -> Iterator[Row]:
@@ -89,7 +95,8 @@ def _counter_over_sigma(rows: Rows) -> Finding:
     quadratic = _at(rows, "counted", "LQL", 0.1)
     same = all(near(_at(rows, "counted", "LLL", s), _at(rows, "counted", "LCL", s), 0.02) for s in sigmas)
     return judged(
-        f"LCL {linear[0]:,.0f} to {linear[-1]:,.0f}; at sigma 0.1 {_at(rows, 'counted', 'LCL', 0.1):,.0f}, LQL {quadratic:,.0f}",
+        f"LCL {linear[0]:,.0f} to {linear[-1]:,.0f}; at sigma 0.1 {_at(rows, 'counted', 'LCL', 0.1):,.0f}, LQL "
+        f"{quadratic:,.0f}",
         shape={
             "it grows as sigma falls": linear[0] == max(linear) and linear[-1] == min(linear),
             "LCL and LLL are the same, LQL is larger": same and quadratic > _at(rows, "counted", "LCL", 0.1),
@@ -107,7 +114,9 @@ def _hash_over_sigma(rows: Rows) -> Finding:
     same = all(
         _at(rows, "mapped", letters, s) == _at(rows, "mapped", "LCL", s) for s in sigmas for letters in ("LLL", "LQL")
     )
-    differing = [f"{s}: LCL {_at(rows, 'mapped', 'LCL', s):.0f}, LQL {_at(rows, 'mapped', 'LQL', s):.0f}" for s in sigmas]
+    differing = [
+        f"{s}: LCL {_at(rows, 'mapped', 'LCL', s):.0f}, LQL {_at(rows, 'mapped', 'LQL', s):.0f}" for s in sigmas
+    ]
     return judged(
         "; ".join(differing),
         shape={"it is the same for all resource functions": same},
@@ -148,8 +157,8 @@ def _linear_in_channels(rows: Rows) -> Finding:
         found[name] = float(np.corrcoef(channels, values)[0, 1]) ** 2
     channels, mapped = rows.line("channels", "mapped")
     return judged(
-        f"{mapped[0]:.0f} to {mapped[-1]:.0f} mapped over {channels[0]} to {channels[-1]} channels; a straight line explains "
-        + ", ".join(f"{value:.1%} of {_MEASURES[name]}" for name, value in found.items()),
+        f"{mapped[0]:.0f} to {mapped[-1]:.0f} mapped over {channels[0]} to {channels[-1]} channels; a straight "
+        "line explains " + ", ".join(f"{value:.1%} of {_MEASURES[name]}" for name, value in found.items()),
         shape={"both grow in proportion: a line explains 98 % or more": min(found.values()) > 0.98},
     )
 
@@ -161,7 +170,10 @@ _COMMON = {
     "windows": Setting("not given", 3, 12, 40),
 }
 _SIGMA = Setting(
-    "0.01 to 1", (0.02, 0.1, 1.0), (0.008, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0), (0.008, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+    "0.01 to 1",
+    (0.02, 0.1, 1.0),
+    (0.008, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
+    (0.008, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
 )
 _SKEWS = tuple(round(0.1 * i, 1) for i in range(1, 11))
 
@@ -190,13 +202,16 @@ EXHIBITS = (
         {"channels": SETTINGS["channels"], "sigma": _SIGMA},
         (
             Claim(
-                "The lossy counter grows as sigma falls; LCL and LLL overlap", "2,500 at 0.1, 50,000 with LQL", _counter_over_sigma
+                "The lossy counter grows as sigma falls; LCL and LLL overlap",
+                "2,500 at 0.1, 50,000 with LQL",
+                _counter_over_sigma,
             ),
             Claim(
                 "The explicit hash is much smaller, and the same for all resource functions",
                 "1 to 500, about 50 at 0.1",
                 _hash_over_sigma,
-                looked_into="The second filter of quadratic resources takes the mean quadratic load for its measure; with "
+                looked_into="The second filter of quadratic resources takes the mean quadratic load for its "
+                "measure; with "
                 "the mean as we have it, divided by N, which the paper leaves out, another number of keys is left",
             ),
         ),
@@ -208,7 +223,9 @@ EXHIBITS = (
         "skew",
         {"channels": SETTINGS["channels"], "skews": Setting("0.1 to 1", (0.1, 0.5, 0.8, 1.0), _SKEWS, _SKEWS)},
         (
-            Claim("The lossy counter stays mostly flat, slightly reduced for very high skew", "flat", _counter_over_skew),
+            Claim(
+                "The lossy counter stays mostly flat, slightly reduced for very high skew", "flat", _counter_over_skew
+            ),
             Claim("The explicit hash grows at an increasing rate", "super-linear", _hash_over_skew),
         ),
     ),
@@ -216,7 +233,11 @@ EXHIBITS = (
         11,
         "channels",
         "the number of channels",
-        {"numbers of channels": Setting("up to 32", (2, 4, 6), (2, 4, 8, 12, 16, 20, 24, 28, 32), (2, 4, 8, 12, 16, 20, 24, 28, 32))},
+        {
+            "numbers of channels": Setting(
+                "up to 32", (2, 4, 6), (2, 4, 8, 12, 16, 20, 24, 28, 32), (2, 4, 8, 12, 16, 20, 24, 28, 32)
+            )
+        },
         (Claim("The size increases linearly with the number of channels", "linear", _linear_in_channels),),
     ),
 )

@@ -15,7 +15,8 @@ from equipoise.simulate.workloads import zipf_shares
 _LETTERS = "LCL"
 _METHODS = ("consistent", *OURS)
 _NOTE = (
-    "Seconds of the last plan, its ring of 1,000 replicas a channel included, compiled, on one core; the paper's are of C++ "
+    "Seconds of the last plan, its ring of 1,000 replicas a channel included, compiled, on one core; the paper's "
+    "are of C++ "
     "on a core of 3 GHz. Readj looks only at pairs of channels that can improve the balance, and redist and scan keep "
     "the extremes of the loads, so both take less than the complexity that the paper gives."
 )
@@ -29,7 +30,11 @@ def _timed(context: Context, method: str, skew: float, sigma: float, channels: i
     runs = [
         step.row for seed in context.seeds(context["runs"]) for step in grow(made, _LETTERS, shares, seed, channels)
     ]
-    return {"method": method, "seconds": median(row["seconds"] for row in runs), "mapped": median(row["mappings"] for row in runs)}
+    return {
+        "method": method,
+        "seconds": median(row["seconds"] for row in runs),
+        "mapped": median(row["mappings"] for row in runs),
+    }
 
 
 def run_sigma(context: Context) -> Iterator[Row]:
@@ -68,7 +73,9 @@ def _over_sigma(rows: Rows) -> Finding:
     return judged(
         f"at sigma {small} {_told(low)}; at 0.1 {_told(default)}",
         shape={
-            "the time rises as sigma falls, for readj and redist": all(low[m] > default[m] for m in ("readj", "redist")),
+            "the time rises as sigma falls, for readj and redist": all(
+                low[m] > default[m] for m in ("readj", "redist")
+            ),
             "at the smallest sigma readj takes longest and scan the least": low["readj"] > low["redist"] > low["scan"],
         },
         numbers={
@@ -98,7 +105,11 @@ def _over_channels(rows: Rows) -> Finding:
             "scan is the cheapest of the three at the end": at_end["scan"] <= min(at_end["redist"], at_end["readj"]),
             "redist and readj grow faster than in proportion": min(growth["redist"], growth["readj"]) > 1,
         },
-        numbers={"scan takes about twice the consistent hash, within a quarter": 1.5 < at_end["scan"] / at_end["consistent"] < 2.5},
+        numbers={
+            "scan takes about twice the consistent hash, within a quarter": 1.5
+            < at_end["scan"] / at_end["consistent"]
+            < 2.5
+        },
     )
 
 
@@ -112,13 +123,17 @@ def _over_skew(rows: Rows) -> Finding:
         "at skew 1 over the median up to 0.8: " + ", ".join(f"{m} {rise:.2f}" for m, (rise, _) in rises.items()),
         shape={
             "scan rises by less than a half": rises["scan"][0] < 1.5,
-            "readj rises faster than redist, and redist than scan": rises["readj"][0] > rises["redist"][0] > rises["scan"][0],
+            "readj rises faster than redist, and redist than scan": rises["readj"][0]
+            > rises["redist"][0]
+            > rises["scan"][0],
         },
     )
 
 
 _COMMON = {"domain size": SETTINGS["domain size"], "runs": Setting("5", 1, 3, 5), "alpha": SETTINGS["alpha"]}
-_SIGMA = Setting("0.008 to 1", (0.02, 0.1), (0.008, 0.02, 0.05, 0.1, 0.5, 1.0), (0.008, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0))
+_SIGMA = Setting(
+    "0.008 to 1", (0.02, 0.1), (0.008, 0.02, 0.05, 0.1, 0.5, 1.0), (0.008, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+)
 _SKEWS = tuple(round(0.1 * i, 1) for i in range(1, 11))
 
 
@@ -157,10 +172,15 @@ EXHIBITS = (
         13,
         "channels",
         "the number of channels",
-        {"numbers of channels": Setting("up to 32", (2, 4, 6), (4, 8, 12, 16, 20, 24, 28, 32), (4, 8, 12, 16, 20, 24, 28, 32))},
+        {
+            "numbers of channels": Setting(
+                "up to 32", (2, 4, 6), (4, 8, 12, 16, 20, 24, 28, 32), (4, 8, 12, 16, 20, 24, 28, 32)
+            )
+        },
         (
             Claim(
-                "All are super-linear in the channels; scan costs about as much as the consistent hash that it includes",
+                "All are super-linear in the channels; scan costs about as much as the consistent hash that it "
+                "includes",
                 "scan cheapest, the others rise faster",
                 _over_channels,
             ),

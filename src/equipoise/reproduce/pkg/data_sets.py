@@ -84,22 +84,20 @@ def make(name: str, context: Context, *, chunk: int | None = None) -> Stream:
 
 def recorded_keys(name: str, context: Context) -> NDArray[np.int64]:
     """Fingerprints of the keys of a recorded data set; those of a graph, which has no order, shuffled."""
-    keys = load_parquet_keys(_path(name, context))
-    return keys[_order(name, len(keys), context.seed)]
+    return _ordered(load_parquet_keys(_path(name, context)), name, context.seed)
 
 
 def recorded_sources(name: str, context: Context) -> NDArray[np.int64]:
     """Fingerprints of the source vertices of a recorded graph, in the order of its keys."""
-    vertices = load_parquet_keys(_path(name, context), "src")
-    return vertices[_order(name, len(vertices), context.seed)]
+    return _ordered(load_parquet_keys(_path(name, context), "src"), name, context.seed)
 
 
 def _path(name: str, context: Context) -> Any:
     return context.file(RECORDED[name])
 
 
-def _order(name: str, count: int, seed: int) -> Any:
-    return np.random.default_rng(seed).permutation(count) if name.startswith("SL") else slice(None)
+def _ordered(values: NDArray[np.int64], name: str, seed: int) -> NDArray[np.int64]:
+    return values[np.random.default_rng(seed).permutation(len(values))] if name.startswith("SL") else values
 
 
 def _chunks(keys: NDArray[np.int64], size: int) -> Stream:

@@ -84,7 +84,9 @@ EXHIBIT = Exhibit(
         "messages": MESSAGES._replace(quick=1_000_000, full=10_000_000),
         "keys": KEYS,
         "data sets": Setting(
-            "TW, WP, CT, LN1, LN2, LJ, SL1, SL2", ("WP", "LN2"), ("TW", "WP", "CT", "LN1", "LN2"),
+            "TW, WP, CT, LN1, LN2, LJ, SL1, SL2",
+            ("WP", "LN2"),
+            ("TW", "WP", "CT", "LN1", "LN2"),
             ("TW", "WP", "CT", "LN1", "LN2", "LJ", "SL1"),
         ),
         "workers": as_in_paper((5, 10, 50, 100)),

@@ -5,7 +5,7 @@ from itertools import product
 
 from equipoise.reproduce.context import Context
 from equipoise.reproduce.drawing import lines
-from equipoise.reproduce.exhibit import Claim, Exhibit, Setting, as_in_paper
+from equipoise.reproduce.exhibit import Claim, Exhibit, Setting
 from equipoise.reproduce.pkg.data_sets import KEYS, STAND_INS, route
 from equipoise.reproduce.rows import Row, Rows
 from equipoise.reproduce.verdict import Finding, judged, near
@@ -53,9 +53,11 @@ def _falls_with_skew(rows: Rows) -> Finding:
         ends[sources] = (values[0], min(values[len(values) // 2 :]), values[-1])
     return judged(
         "; ".join(f"{s} sources {first:.0f} % to {last:.0f} %" for s, (first, _, last) in ends.items()),
-        shape={"it is less at the largest exponent than at the smallest, for every number of sources": all(
-            last < first for first, _, last in ends.values()
-        )},
+        shape={
+            "it is less at the largest exponent than at the smallest, for every number of sources": all(
+                last < first for first, _, last in ends.values()
+            )
+        },
     )
 
 
@@ -64,7 +66,8 @@ def _good_despite(rows: Rows) -> Finding:
     high = [row for row in zipf if row["disagreement"] > 20]
     largest = max(row["imbalance"] for row in zipf)
     return judged(
-        f"{len(high)} of {len(zipf)} runs disagree in more than 20 % of the messages; largest imbalance of all {largest:.1e}",
+        f"{len(high)} of {len(zipf)} runs disagree in more than 20 % of the messages; largest imbalance of all "
+        f"{largest:.1e}",
         shape={
             "there is high disagreement": len(high) > 0,
             "the imbalance stays below 1e-3": largest < 1e-3,
@@ -79,13 +82,19 @@ EXHIBIT = Exhibit(
     settings={
         "messages": Setting("10 M", tiny=20_000, quick=1_000_000, full=10_000_000),
         "keys": KEYS,
-        "exponents": Setting("up to 1.2", (0.1, 0.6, 1.2), tuple(round(0.1 * i, 1) for i in range(1, 13)),
-                             tuple(round(0.1 * i, 1) for i in range(1, 13))),
+        "exponents": Setting(
+            "up to 1.2",
+            (0.1, 0.6, 1.2),
+            tuple(round(0.1 * i, 1) for i in range(1, 13)),
+            tuple(round(0.1 * i, 1) for i in range(1, 13)),
+        ),
         "sources": Setting("several", (5, 10), (5, 10, 15, 20), (5, 10, 15, 20)),
         "workers of WP": Setting("not given", 5, 5, 5),
     },
     claims=(
-        Claim("On WP, global and local agree on the destination of few messages", "Jaccard overlap 47 %", _overlap_on_wp),
+        Claim(
+            "On WP, global and local agree on the destination of few messages", "Jaccard overlap 47 %", _overlap_on_wp
+        ),
         Claim(
             "More skew reduces the disagreement, whatever the number of sources",
             "falling lines",

@@ -19,9 +19,7 @@ _EXPONENTS = tuple(round(0.1 * i, 1) for i in range(1, 21))
 def run(context: Context) -> Iterator[Row]:
     """Route Zipf streams by PKG with global loads."""
     options = ClusterOptions(load="global", spread=False, step=1_000_000)
-    for keys, exponent, workers in context.track(
-        product(context["keys"], context["exponents"], context["workers"])
-    ):
+    for keys, exponent, workers in context.track(product(context["keys"], context["exponents"], context["workers"])):
         shares = zipf_shares(keys, exponent)
         result = simulate(
             splitter_of("partial-key", workers), stream(shares, context["messages"], seed=context.seed), options
@@ -36,7 +34,7 @@ def run(context: Context) -> Iterator[Row]:
 
 
 def _thresholds(rows: Rows, workers: int) -> dict[int, float]:
-    """Smallest exponent from which on the imbalance is large, by the number of keys; beyond the last where it never is."""
+    """Smallest exponent with a large imbalance, by the number of keys; beyond the last where there is none."""
     found = {}
     for keys in rows.distinct("keys"):
         exponents, values = rows.line("exponent", "imbalance", workers=workers, keys=keys)
@@ -77,9 +75,11 @@ def _bears_1_2(rows: Rows) -> Finding:
     return judged(
         "imbalanced first at exponent " + ", ".join(f"{z} with {w} workers" for w, z in first.items()),
         shape={"with few workers, 5 and 10, it bears exponents of 1 and more": min(first[5], first[10]) > 1},
-        numbers={"with 5 and 10 workers the threshold is 1.2 within 0.2": all(
-            near(first[workers], 1.2, 0.17) for workers in (5, 10)
-        )},
+        numbers={
+            "with 5 and 10 workers the threshold is 1.2 within 0.2": all(
+                near(first[workers], 1.2, 0.17) for workers in (5, 10)
+            )
+        },
     )
 
 
@@ -101,7 +101,9 @@ EXHIBIT = Exhibit(
             looked_into="p1 decides, and at exponents below 1 it falls with the number of keys: at 0.8 it is 6 % of "
             "1,000 keys and 1.3 % of a million, so many workers, which fail there, fail later with more keys",
         ),
-        Claim("The change from balanced to imbalanced comes when p1 is too large for W", "p1 < d / W", _depends_on_hottest),
+        Claim(
+            "The change from balanced to imbalanced comes when p1 is too large for W", "p1 < d / W", _depends_on_hottest
+        ),
         Claim("PKG withstands skews up to a threshold", "exponent about 1.2", _bears_1_2),
     ),
     run=run,

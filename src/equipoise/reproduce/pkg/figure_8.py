@@ -53,9 +53,7 @@ def _route_edges(context: Context, workers: int, options: ClusterOptions, *, by_
 def _unaffected(rows: Rows) -> Finding:
     ratios = [
         row["imbalance"]
-        / rows.mean(
-            "imbalance", data=row["data"], split="uniform", workers=row["workers"], sources=row["sources"]
-        )
+        / rows.mean("imbalance", data=row["data"], split="uniform", workers=row["workers"], sources=row["sources"])
         for row in rows.where(split="skewed")
     ]
     return judged(
@@ -92,7 +90,9 @@ EXHIBIT = Exhibit(
         "skew of origins": Setting("out-degrees of the LiveJournal graph", 1.0, 1.0, 1.0),
     },
     claims=(
-        Claim("Skew on the sources does not affect local estimation", "imbalance as with uniform splitting", _unaffected),
+        Claim(
+            "Skew on the sources does not affect local estimation", "imbalance as with uniform splitting", _unaffected
+        ),
         Claim(
             "The imbalance rises slightly with sources and workers, but remains at very low values",
             "slight increase",
@@ -108,7 +108,8 @@ EXHIBIT = Exhibit(
         panel="data",
         log_y=True,
     ),
-    note="LJ is generated: targets by Zipf's law with the hottest key of table 1, origins by Zipf's law, independent of "
+    note="LJ is generated: targets by Zipf's law with the hottest key of table 1, origins by Zipf's law, "
+    "independent of "
     "each other. The recorded graph, Slashdot of February 2009, has the real degrees and their relation; its hottest "
     "target has 0.27 % of the edges and not the 3.11 % of table 1.",
     files=(RECORDED[_RECORDED],),

@@ -67,7 +67,8 @@ def _splitting_is_best(rows: Rows) -> Finding:
             beaten.append(f"{data} at {workers}")
     told = f"{min(gains):.1f} to {max(gains):.2g} times less" if gains else "no column in which the others fail"
     return judged(
-        f"PKG against the best of the others, where those are imbalanced: {told}; beaten {', '.join(beaten) or 'nowhere'}",
+        f"PKG against the best of the others, where those are imbalanced: {told}; beaten "
+        f"{', '.join(beaten) or 'nowhere'}",
         shape={"in no column another is better by more than a negligible 1e-4": not beaten},
     )
 
@@ -144,7 +145,8 @@ EXHIBIT = Exhibit(
         log_x=True,
         log_y=True,
     ),
-    note=f"{STAND_INS} Where a method is balanced it is off by a few messages, so the fraction falls with the length of "
+    note=f"{STAND_INS} Where a method is balanced it is off by a few messages, so the fraction falls with the "
+    "length of "
     "the stream, and ours, which is shorter, is larger.",
     files=(RECORDED["WP recorded"],),
 )

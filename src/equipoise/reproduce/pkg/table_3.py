@@ -24,9 +24,7 @@ def run(context: Context) -> Iterator[Row]:
     ]
     for method, delay, period in context.track(cells):
         workers = context["workers on WP"][method]
-        row = run_topology(
-            context, "WP", method, workers, delay, rate=rate if period is None else None, period=period
-        )
+        row = run_topology(context, "WP", method, workers, delay, rate=rate if period is None else None, period=period)
         yield {**row, "setting": f"D = {delay} ms" if period is None else f"T = {period} s"}
 
 
@@ -76,7 +74,9 @@ def _little_effect(rows: Rows) -> Finding:
     return judged(
         ", ".join(f"T = {p} s {value:.2f} ms" for p, value in found.items()),
         shape={"the longest period has the shortest latency of PKG": last <= first},
-        numbers={"from the shortest to the longest it falls by 7 % within 10 points": -0.03 <= 1 - last / first <= 0.17},
+        numbers={
+            "from the shortest to the longest it falls by 7 % within 10 points": -0.03 <= 1 - last / first <= 0.17
+        },
     )
 
 
@@ -90,8 +90,12 @@ EXHIBIT = Exhibit(
         "aggregation periods, s": Setting("10, 30, 60", (0.1, 0.3, 0.6), (10, 30, 60), (10, 30, 60)),
     },
     claims=(
-        Claim("With a small delay the groupings have the same latency", "3.81, 3.66, 3.65 ms", _alike_without_load,
-              looked_into="The network and Storm itself, which take the 3.6 ms, are not in the model"),
+        Claim(
+            "With a small delay the groupings have the same latency",
+            "3.81, 3.66, 3.65 ms",
+            _alike_without_load,
+            looked_into="The network and Storm itself, which take the 3.6 ms, are not in the model",
+        ),
         Claim(
             "When workers are heavily loaded, latency with KG is up to 45 % larger than with PKG",
             "6.24 and 9.82 ms at 0.5 ms, 11.01 and 19.35 ms at 1 ms, which is 57 % and 76 %",
@@ -101,8 +105,6 @@ EXHIBIT = Exhibit(
         Claim("Latency is similar for all aggregation periods", "6.93, 6.79, 6.47 ms", _little_effect),
     ),
     run=run,
-    draw=lambda rows: bars(
-        rows, "setting", {"latency": "latency, ms", "throughput": "messages / s"}, line="method"
-    ),
+    draw=lambda rows: bars(rows, "setting", {"latency": "latency, ms", "throughput": "messages / s"}, line="method"),
     note=f"{NOTE} {STAND_INS}",
 )

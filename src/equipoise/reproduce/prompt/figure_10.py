@@ -37,9 +37,7 @@ _RECORDED = {"GCM recorded": "google_task_events.parquet"}
 def run(context: Context) -> Iterator[Row]:
     """Cut batches by every technique and measure the blocks."""
     batches = {data: _batches(context, data) for data in _SKEW}
-    batches |= {
-        data: _recorded(context, file) for data, file in _RECORDED.items() if context.file(file) is not None
-    }
+    batches |= {data: _recorded(context, file) for data, file in _RECORDED.items() if context.file(file) is not None}
     for data, (technique, name) in context.track(product(batches, _TECHNIQUES.items())):
         sizes, cards = [], []
         for keys in batches[data]:
@@ -68,7 +66,9 @@ def _recorded(context: Context, file: str) -> list[NDArray[np.int64]]:
     assert path is not None  # noqa: S101 - only those at hand are asked for; this tells the type checker
     keys = load_parquet_keys(path)
     size = context["tuples"]
-    return [keys[start : start + size] for start in range(0, size * context["batches"], size) if start + size <= len(keys)]
+    return [
+        keys[start : start + size] for start in range(0, size * context["batches"], size) if start + size <= len(keys)
+    ]
 
 
 def _closed(keys: NDArray[np.int64]) -> tuple[Batch, NDArray[np.float64]]:
@@ -118,7 +118,10 @@ def _ours_both(rows: Rows) -> Finding:
     for data in rows.distinct("data"):
         size, cards = _relative(rows, data, "BSI", "Hashing"), _relative(rows, data, "BCI", "Shuffle")
         rest = [t for t in size if t not in {"Prompt", "Prompt, ours"}]
-        told.append(f"{data}: BSI {size['Prompt']:.3f}, BCI {cards['Prompt']:.3f}; ours {size['Prompt, ours']:.3f}, {cards['Prompt, ours']:.3f}")
+        told.append(
+            f"{data}: BSI {size['Prompt']:.3f}, BCI {cards['Prompt']:.3f}; ours {size['Prompt, ours']:.3f}, "
+            f"{cards['Prompt, ours']:.3f}"
+        )
         fine &= not any(size[t] <= size["Prompt"] + 0.01 and cards[t] <= cards["Prompt"] for t in rest)
     return judged("; ".join(told), shape={"no other technique is as good as Prompt as printed on both": fine})
 
@@ -139,8 +142,10 @@ EXHIBIT = Exhibit(
             "Cardinalities: hashing and Prompt are significantly better than all others",
             "well below shuffle's",
             _cardinality,
-            looked_into="As printed, residuals of large keys go where they fit best and pile up in a few blocks; shuffle, on "
-            "the other hand, spreads the keys of a batch evenly over the blocks, so what is taken for the measure is small",
+            looked_into="As printed, residuals of large keys go where they fit best and pile up in a few blocks; "
+            "shuffle, on "
+            "the other hand, spreads the keys of a batch evenly over the blocks, so what is taken for the measure "
+            "is small",
         ),
         Claim("Prompt strikes a balance of both that no other technique has", "both near 0", _ours_both),
     ),
@@ -151,7 +156,8 @@ EXHIBIT = Exhibit(
         {"BSI": "block size imbalance, tuples", "BCI": "block cardinality imbalance, keys"},
         line="technique",
     ),
-    note="Prompt as printed, and ours, level in both. Tweets are Zipf 1.0 over 790,000 words, the line items of TPC-H refer to "
+    note="Prompt as printed, and ours, level in both. Tweets are Zipf 1.0 over 790,000 words, the line items of "
+    "TPC-H refer to "
     "parts that are all alike.",
     files=tuple(_RECORDED.values()),
 )

@@ -71,7 +71,8 @@ def _sorting_costs_more(rows: Rows) -> Finding:
         for row in rows.where(what="post-sort")
     ]
     return judged(
-        f"after the batch has closed, sorting and planning takes {min(ratios):.1f} to {max(ratios):.1f} times what planning takes",
+        f"after the batch has closed, sorting and planning takes {min(ratios):.1f} to {max(ratios):.1f} times what "
+        "planning takes",
         shape={"sorting at the end takes longer everywhere": min(ratios) > 1},
     )
 
@@ -100,6 +101,7 @@ EXHIBIT = Exhibit(
     draw=lambda rows: lines(
         rows, "interval", {"share": "% of the interval, after it closed"}, line="what", panel="exponent"
     ),
-    note="Figure 14a gives throughput; here it is the time that stands between the end of a batch and its blocks, which is what "
+    note="Figure 14a gives throughput; here it is the time that stands between the end of a batch and its blocks, "
+    "which is what "
     "takes the throughput away. One core.",
 )
