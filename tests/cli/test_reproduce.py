@@ -3,11 +3,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgument, SparkUnavailable, reproduce, requirements
 from equipoise.cli import app
-from equipoise.reproduce import records, runner
+from equipoise.reproduce import exhibits, records, runner
 
 RUNNER = CliRunner()
+SOME = ("dkg/table-1", "pkg/figure-10-spark")
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,15 @@ def test_an_interrupt_leaves_a_report_of_what_is_done(tmp_path, monkeypatch):
     assert answer.exit_code == 130
     assert "Interrupted after 0 of 1" in answer.stderr
     assert "dkg/table-1" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_without_java_what_needs_spark_is_left_out_unless_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(requirements, "java_version", lambda: None)
+    monkeypatch.setattr(reproduce, "chosen", lambda names: [exhibits()[n] for n in names or SOME])
+    answer = invoke("--output", str(tmp_path))
+    assert answer.exit_code == 0, answer.output
+    assert "left out pkg/figure-10-spark" in answer.stderr
+    assert isinstance(invoke("pkg/figure-10-spark", "--output", str(tmp_path)).exception, SparkUnavailable)
 
 
 def test_what_cannot_be_written_is_told_before_the_run(tmp_path):

@@ -116,6 +116,15 @@ def pkg_figure_10():
     return rows
 
 
+def pkg_figure_10_spark():
+    speeds = {"PKG": (1500, 945), "SG": (1500, 945), "KG": (1400, 560)}
+    return [
+        {"method": m, "delay": d, "throughput": v}
+        for m, values in speeds.items()
+        for d, v in zip((0.1, 1), values, strict=True)
+    ]
+
+
 def dkg_table_1():
     printed = {5: (24.47, 5), 10: (13.16, 8), 20: (7.24, 14), 50: (3.41, 30), 100: (2.0, 51)}
     return [

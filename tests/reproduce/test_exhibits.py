@@ -1,6 +1,8 @@
 """Every table and figure at its tiny scale: it runs, its claims are judged, and it is drawn."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -14,7 +16,7 @@ from equipoise.web_page import as_svg
 EXHIBITS = exhibits()
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
+@pytest.mark.parametrize("name", [name for name, each in EXHIBITS.items() if not each.spark])
 def test_an_exhibit_runs_is_judged_and_drawn(name):
     exhibit, order = EXHIBITS[name], Order("tiny")
     told = []
@@ -43,6 +45,25 @@ def test_an_exhibit_says_what_it_is(name):
     for setting in exhibit.settings.values():
         assert setting.paper
         assert all(setting.at(scale) is not None for scale in SCALES)
+
+
+ON_SPARK = """
+from equipoise.reproduce import exhibits
+from equipoise.reproduce.records import Order, run
+from equipoise.reproduce.report import judge
+
+exhibit, order = exhibits()["{name}"], Order("tiny")
+print("judged", len(judge(exhibit, run(exhibit, order, order.context(exhibit))).findings))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, each in EXHIBITS.items() if each.spark])
+def test_an_exhibit_on_spark_runs_and_is_judged(name, request):
+    request.getfixturevalue("spark")  # asks for Java in the same words; the exhibit stops a Spark of its own
+    code = ON_SPARK.format(name=name)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert result.stdout.startswith("judged"), result.stderr[-3000:]
 
 
 def test_exhibits_are_chosen_by_paper_or_by_name():

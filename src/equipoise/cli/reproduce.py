@@ -1,15 +1,16 @@
 """``equipoise reproduce``: the tables and figures of the papers, run again."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, show, write_json
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, SparkUnavailable
 from equipoise.pictures import require_matplotlib
+from equipoise.requirements import require_java, require_pyspark
 
 
 def command(
@@ -48,6 +49,7 @@ def command(
         (output / "raw").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument(f"the folder {output} cannot be made ({error}); name another with --output") from error
+    wanted = _runnable(wanted, named=bool(names))
     order = Order("full" if full else "quick", seed, data)
     done = 0
     try:
@@ -61,6 +63,21 @@ def command(
         Console(stderr=True).print(told)
         raise typer.Exit(130) from None
     _report(output, json)
+
+
+def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
+    """What can be run here: without Spark, only what needs none, unless it was asked for by name."""
+    on_spark = [exhibit.name for exhibit in wanted if exhibit.spark]
+    try:
+        if on_spark:
+            require_pyspark()
+            require_java()
+    except SparkUnavailable as error:
+        if named:
+            raise
+        Console(stderr=True).print(f"left out {', '.join(on_spark)}: {error}", soft_wrap=True)
+        return [exhibit for exhibit in wanted if not exhibit.spark]
+    return wanted
 
 
 def _report(output: Path, json: str | None) -> None:

@@ -48,7 +48,18 @@ PAPERS = {
     ),
     "pkg": Paper(
         "Nasir et al., Partial Key Grouping: Load-Balanced Partitioning of Distributed Streams",
-        ("table_2", "figure_4", "figure_5", "figure_6", "figure_7", "figure_8", "figure_9", "table_3", "figure_10"),
+        (
+            "table_2",
+            "figure_4",
+            "figure_5",
+            "figure_6",
+            "figure_7",
+            "figure_8",
+            "figure_9",
+            "table_3",
+            "figure_10",
+            "figure_10_spark",
+        ),
     ),
     "gedik": Paper(
         "Gedik, Partitioning Functions for Stateful Data Parallelism in Stream Processing",

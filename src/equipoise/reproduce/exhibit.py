@@ -98,6 +98,8 @@ class Exhibit:
         What is done otherwise than in the paper, and what had to be assumed.
     files
         Recorded data that it can use where ``--data`` has them.
+    spark
+        Whether it runs on Spark.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Exhibit:
     draw: Callable[[Rows], "Figure"]
     note: str = ""
     files: tuple[str, ...] = ()
+    spark: bool = False
 
     def __post_init__(self) -> None:
         if self.name.count("/") != 1 or not self.claims:
