@@ -21,7 +21,7 @@ def pkg_table_2():
         ("TW", "KG"): (3.5e-2, 3.2e-2, 2.0e-2, 2.8e-2),
     }
     return [
-        {"data": data, "workers": w, "method": method, "imbalance": value, "messages": 22_000_000}
+        {"data": data, "workers": w, "method": method, "imbalance": value, "at the end": value}
         for (data, method), values in printed.items()
         for w, value in zip(W, values, strict=True)
     ]

@@ -63,7 +63,7 @@ def _line(rows: Rows, method: str, law: str = "shifted") -> dict[int, float]:
 
 
 def _told(values: dict[int, float]) -> str:
-    return ", ".join(f"{value:.2f} at {n}" for n, value in values.items())
+    return ", ".join(f"{value:.3f} at {n}" for n, value in values.items())
 
 
 def _linear_growth(rows: Rows) -> Finding:

@@ -93,7 +93,7 @@ EXHIBIT = Exhibit(
             "some to many", (2, 4, 8, 16), (20, 40, 80, 120, 160, 240, 400), (20, 40, 80, 120, 160, 240, 400)
         ),
         "start of a task": Setting("not given", 0.01, 0.01, 0.01),
-        "runs": Setting("not given", 1, 3, 10),
+        "runs": Setting("not given", 1, 10, 30),
     },
     claims=(
         Claim("Without DR over-partitioning helps, and time keeps improving", "falling", _over_partitioning_helps),

@@ -98,9 +98,9 @@ EXHIBIT = Exhibit(
             "The difference of local estimation from the global variant is always less than one order of magnitude",
             "L / G below 10",
             _near_global,
-            looked_into="The imbalance of L is the sum of those of its sources, each off by a message or so where all "
-            "is in balance, while G is off by about one message in all: the ratio is that of two numbers of a few "
-            "messages and grows with the sources and not with the stream",
+            looked_into="The imbalance of L is up to the sum of those that its sources see, each of which is about "
+            "what G "
+            "has: so L / G can come near the number of sources, and does",
         ),
         Claim("The result is robust to the number of sources", "no effect to be seen", _robust_to_sources),
     ),

@@ -57,7 +57,8 @@ def _averages(rows: Rows, technique: str) -> dict[tuple[str, int], float]:
 
 
 def _only_too_many_workers(rows: Rows) -> Finding:
-    limits = {"TW": 2 / TABLE_1["TW"].hottest, "WP": 2 / TABLE_1["WP"].hottest, "CT": 2 / TABLE_1["CT"].hottest}
+    # on CT, whose hot keys change, the paper sees some imbalance "partially"; the limit is one for keys that stay hot
+    limits = {data: 2 / TABLE_1[data].hottest for data in ("TW", "WP")}
     found = {key: value for key, value in _averages(rows, "L5").items() if key[0] in limits}
     below = {key: value for key, value in found.items() if key[1] <= limits[key[0]] / 2}
     above = {key: value for key, value in found.items() if key[1] > limits[key[0]]}
