@@ -78,6 +78,9 @@ def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "
     return figure  # type: ignore[no-any-return]
 
 
+_MOST_MARKS = 9
+
+
 class Panel(NamedTuple):
     """One of several pictures side by side: its heading, what its vertical axis shows, and its lines by their names."""
 
@@ -109,7 +112,7 @@ def line_panels(
         if limit is not None:
             axes.axhline(limit, color="black", linestyle=":", linewidth=1)
         if log_x:
-            axes.set_xscale("log")
+            _mark_logarithmic(axes, panel)
         if log_y:
             axes.set_yscale("log")
         axes.set_xlabel(x)
@@ -155,6 +158,15 @@ def _grid(count: int) -> tuple["Figure", list[Any]]:
 def _styles() -> list[tuple[str, str]]:
     """Colour and marker of each line: twice as many as there are colours."""
     return [(colour, marker) for marker in ("o", "s", "^") for colour in (_OURS, *_COLOURS)]
+
+
+def _mark_logarithmic(axes: Any, panel: Panel) -> None:
+    """A logarithmic axis that is marked at places of the lines, as many as can be read."""
+    marks = sorted({place for along, _ in panel.lines.values() for place in along})
+    marks = marks[:: -(-len(marks) // _MOST_MARKS)]
+    axes.set_xscale("log")
+    axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
+    axes.minorticks_off()
 
 
 def _finish(axes: Any, panel: Panel) -> None:

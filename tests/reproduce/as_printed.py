@@ -50,7 +50,7 @@ def pkg_figure_5():
 def pkg_figure_6():
     rows = [
         {"exponent": z, "data": "ZF", "sources": s, "disagreement": 50 - 30 * z, "jaccard": 0.5, "imbalance": 1e-6}
-        for z, s in product((0.1, 0.4, 0.8, 1.2), (5, 10))
+        for z, s in product((0.1, 0.4, 0.8, 1.2), (1, 5, 10))
     ]
     wiki = {"exponent": None, "data": "WP", "sources": 5, "disagreement": 36.0, "jaccard": 0.47, "imbalance": 1e-6}
     return [*rows, wiki]

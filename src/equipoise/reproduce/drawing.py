@@ -73,4 +73,5 @@ def _group(rows: Rows, x: str, y: str, line: str, value: Any) -> tuple[list[Any]
 def _parts(rows: Rows, panel: str | None) -> list[tuple[str, Rows]]:
     if panel is None:
         return [("", rows)]
-    return [(f"{panel} {each}", rows.where(**{panel: each})) for each in rows.distinct(panel)]
+    parts = [(each, rows.where(**{panel: each})) for each in rows.distinct(panel)]
+    return [(each if isinstance(each, str) else f"{panel} {each:,}", part) for each, part in parts]

@@ -89,10 +89,10 @@ def _cell(text: str) -> str:
 def as_html(results: Sequence[Judged]) -> str:
     """The page: a summary, then each table and figure with its claims, parameters, picture and numbers."""
     counts = counted(results)
-    told_counts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    told_counts = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     introduction = (
         f"{sum(counts.values())} claims of {len({each.exhibit.paper for each in results})} papers, run again: "
-        f"{told_counts}. The conditions of every verdict were fixed before the run; a claim that does not hold is a "
+        f"{told_counts}. The conditions of every verdict are part of the code; a claim that does not hold is a "
         "finding. Each part says with which parameters, data, seed, commit and machine its numbers were made."
     )
     sections = [Section("All claims", _summary(results))]

@@ -1,6 +1,7 @@
 """The data sets of table 1 of the paper: generated with the same hottest key, or recorded ones of the same kind."""
 
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from equipoise.reproduce.exhibit import Setting
 from equipoise.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
 from equipoise.simulate.streams import Stream, log_normal_shares, stream, zipf_exponent
 from equipoise.simulate.workloads import drifting_batches, load_parquet_keys, zipf_shares
-from equipoise.split import OffGreedy
+from equipoise.split import OffGreedy, Shuffle
 
 
 class DataSet(NamedTuple):
@@ -122,8 +123,15 @@ def route(
     chunk: int | None = None,
     **splitter_options: Any,
 ) -> ClusterResult:
-    """Route a data set to workers; an offline splitter is shown the whole of it first."""
-    cluster = Cluster(splitter_of(splitter, workers, **splitter_options), options)
+    """Route a data set to workers; an offline splitter is shown the whole of it first.
+
+    Sources that shuffle begin each at a worker of its own, or all would send to the same one at a time.
+    """
+    make = splitter_of(splitter, workers, **splitter_options)
+    if splitter == Shuffle.name:
+        seeds = count()
+        make = lambda _clock: Shuffle(workers, seed=next(seeds))  # noqa: E731 - stands in for what splitter_of gives
+    cluster = Cluster(make, options)
     offline = cluster.splitters[0]
     if isinstance(offline, OffGreedy):
         for keys in make(name, context):

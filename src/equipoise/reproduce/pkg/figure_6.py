@@ -18,7 +18,7 @@ _KEYS, _WORKERS = 10_000, 5
 
 def run(context: Context) -> Iterator[Row]:
     """Route Zipf streams from several sources and compare each route with that of the oracle; then WP once."""
-    cells = [*product(context["exponents"], context["sources"]), ("WP", 5)]
+    cells = [*product(context["exponents"], (1, *context["sources"])), ("WP", 5)]
     for exponent, sources in context.track(cells):
         options = ClusterOptions(sources=sources, load="local", oracle=True, spread=False, step=1_000_000)
         if exponent == "WP":
@@ -37,6 +37,11 @@ def run(context: Context) -> Iterator[Row]:
         }
 
 
+def _local(rows: Rows) -> Rows:
+    """Rows of several sources; one source is the oracle itself."""
+    return Rows(row for row in rows.where(data="ZF") if row["sources"] > 1)
+
+
 def _overlap_on_wp(rows: Rows) -> Finding:
     overlap = rows.mean("jaccard", data="WP")
     return judged(
@@ -48,7 +53,7 @@ def _overlap_on_wp(rows: Rows) -> Finding:
 
 def _falls_with_skew(rows: Rows) -> Finding:
     ends = {}
-    for sources in rows.distinct("sources", data="ZF"):
+    for sources in _local(rows).distinct("sources"):
         _, values = rows.line("exponent", "disagreement", data="ZF", sources=sources)
         ends[sources] = (values[0], min(values[len(values) // 2 :]), values[-1])
     return judged(
@@ -62,15 +67,17 @@ def _falls_with_skew(rows: Rows) -> Finding:
 
 
 def _good_despite(rows: Rows) -> Finding:
-    zipf = rows.where(data="ZF")
-    high = [row for row in zipf if row["disagreement"] > 20]
-    largest = max(row["imbalance"] for row in zipf)
+    found = _local(rows)
+    high = sum(row["disagreement"] > 20 for row in found)
+    oracle = {row["exponent"]: row["imbalance"] for row in rows.where(data="ZF", sources=1)}
+    excess = max(row["imbalance"] - oracle[row["exponent"]] for row in found)
     return judged(
-        f"{len(high)} of {len(zipf)} runs disagree in more than 20 % of the messages; largest imbalance of all "
-        f"{largest:.1e}",
+        f"{high} of {len(found)} runs disagree in more than 20 % of the messages; imbalance above that of the "
+        "oracle by at "
+        f"most {excess:.1e}",
         shape={
-            "there is high disagreement": len(high) > 0,
-            "the imbalance stays below 1e-3": largest < 1e-3,
+            "there is high disagreement": high > 0,
+            "the imbalance is above that of the oracle by less than 1e-3": excess < 1e-3,
         },
     )
 
@@ -104,7 +111,7 @@ EXHIBIT = Exhibit(
     ),
     run=run,
     draw=lambda rows: lines(
-        rows.where(data="ZF"),
+        _local(rows),
         "exponent",
         {"disagreement": "disagreement, %", "imbalance": "fraction of average imbalance"},
         line="sources",

@@ -56,15 +56,17 @@ def _independent_of_keys(rows: Rows) -> Finding:
 
 
 def _depends_on_hottest(rows: Rows) -> Finding:
-    over = [row for row in rows if row["hottest"] > 2 / row["workers"]]
+    over = [(row["hottest"] / 2 - 1 / row["workers"], row) for row in rows if row["hottest"] > 2 / row["workers"]]
     under = [row for row in rows if row["hottest"] < 0.5 / row["workers"]]
     good = sum(row["imbalance"] < _IMBALANCED for row in under)
-    bad = sum(row["imbalance"] > _IMBALANCED for row in over)
+    bad = sum(row["imbalance"] > 0.9 * least / 2 for least, row in over)
     return judged(
-        f"imbalanced in {bad} of {len(over)} cases with p1 above 2 / W, balanced in {good} of {len(under)} cases with "
+        f"imbalanced as it must be in {bad} of {len(over)} cases with p1 above 2 / W, balanced in {good} of "
+        f"{len(under)} cases with "
         "p1 below 1 / (2 W)",
         shape={
-            "every case with p1 above 2 / W is imbalanced": bad == len(over),
+            "with p1 above 2 / W the imbalance is 0.9 of half of p1 / 2 - 1 / W, or more, in every case": bad
+            == len(over),
             "every case with p1 below 1 / (2 W) is balanced": good == len(under),
         },
     )
