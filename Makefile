@@ -47,4 +47,4 @@ lock:  ## Renew requirements.lock (needs uv)
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock
 
 clean:  ## Remove .venv and everything generated
-	rm -rf .venv site dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv site dist demo reproduced .mypy_cache .pytest_cache .ruff_cache .hypothesis

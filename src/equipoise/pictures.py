@@ -1,7 +1,7 @@
 """Pictures of balance, drawn with matplotlib (the extra ``equipoise[plot]``)."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,105 @@ def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure  # type: ignore[no-any-return]
+
+
+_MOST_MARKS = 9
+
+
+class Panel(NamedTuple):
+    """One of several pictures side by side: its heading, what its vertical axis shows, and its lines by their names."""
+
+    heading: str
+    measure: str
+    lines: Mapping[str, tuple[Sequence[Any], Sequence[float]]]
+
+
+def line_panels(
+    panels: Sequence[Panel], x: str, *, log_x: bool = False, log_y: bool = False, limit: float | None = None
+) -> "Figure":
+    """Lines over a common axis, in as many panels as there are.
+
+    Parameters
+    ----------
+    panels
+        What is drawn.
+    x
+        What the horizontal axis shows.
+    log_x, log_y
+        Logarithmic axes.
+    limit
+        Draw a level to stay below.
+    """
+    figure, places = _grid(len(panels))
+    for axes, panel in zip(places, panels, strict=True):
+        for (name, (along, values)), (colour, marker) in zip(panel.lines.items(), _styles(), strict=False):
+            axes.plot(along, values, color=colour, marker=marker, markersize=4, linewidth=1.6, label=name)
+        if limit is not None:
+            axes.axhline(limit, color="black", linestyle=":", linewidth=1)
+        if log_x:
+            _mark_logarithmic(axes, panel)
+        if log_y:
+            axes.set_yscale("log")
+        axes.set_xlabel(x)
+        _finish(axes, panel)
+    return figure
+
+
+def bar_panels(panels: Sequence[Panel], *, log_y: bool = False) -> "Figure":
+    """Groups of bars, in as many panels as there are.
+
+    Parameters
+    ----------
+    panels
+        What is drawn: the places of the lines are the groups.
+    log_y
+        Logarithmic vertical axis.
+    """
+    figure, places = _grid(len(panels))
+    for axes, panel in zip(places, panels, strict=True):
+        groups = list(dict.fromkeys(str(each) for along, _ in panel.lines.values() for each in along))
+        width = 0.8 / len(panel.lines)
+        for i, ((name, (along, values)), (colour, _)) in enumerate(zip(panel.lines.items(), _styles(), strict=False)):
+            at = [groups.index(str(each)) + (i - (len(panel.lines) - 1) / 2) * width for each in along]
+            axes.bar(at, values, width, color=colour, label=name)
+        axes.set_xticks(range(len(groups)), groups)
+        if log_y:
+            axes.set_yscale("log")
+        _finish(axes, panel)
+    return figure
+
+
+def _grid(count: int) -> tuple["Figure", list[Any]]:
+    """A figure with two panels in a row, or one."""
+    across = min(2, count)
+    down = -(-count // across)
+    figure = _matplotlib().figure.Figure(figsize=(10, 3.4 * down), layout="constrained")
+    places = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    for axes in places[count:]:
+        axes.set_visible(False)
+    return figure, places[:count]
+
+
+def _styles() -> list[tuple[str, str]]:
+    """Colour and marker of each line: twice as many as there are colours."""
+    return [(colour, marker) for marker in ("o", "s", "^") for colour in (_OURS, *_COLOURS)]
+
+
+def _mark_logarithmic(axes: Any, panel: Panel) -> None:
+    """A logarithmic axis that is marked at places of the lines, as many as can be read."""
+    marks = sorted({place for along, _ in panel.lines.values() for place in along})
+    marks = marks[:: -(-len(marks) // _MOST_MARKS)]
+    axes.set_xscale("log")
+    axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
+    axes.minorticks_off()
+
+
+def _finish(axes: Any, panel: Panel) -> None:
+    axes.set_title(panel.heading, loc="left", fontsize="medium", fontweight="bold")
+    axes.set_ylabel(panel.measure)
+    axes.legend(frameon=False, fontsize="x-small")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def require_matplotlib() -> None:

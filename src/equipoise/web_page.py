@@ -22,10 +22,11 @@ svg { width: 100%; height: auto; }
 
 
 class Section(NamedTuple):
-    """A part of a page: its heading, and what is under it as HTML."""
+    """A part of a page: its heading, what is under it as HTML, and the name by which it is linked to."""
 
     heading: str
     content: str
+    anchor: str = ""
 
 
 def as_page(title: str, introduction: str, sections: Iterable[Section]) -> str:
@@ -38,13 +39,17 @@ def as_page(title: str, introduction: str, sections: Iterable[Section]) -> str:
     sections
         Its parts.
     """
-    body = "".join(f"<h2>{html.escape(each.heading)}</h2>\n{each.content}\n" for each in sections)
+    body = "".join(f"<h2{_identity(each)}>{html.escape(each.heading)}</h2>\n{each.content}\n" for each in sections)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
         f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(introduction)}</p>\n{body}</main></body></html>\n"
     )
+
+
+def _identity(section: Section) -> str:
+    return f' id="{html.escape(section.anchor)}"' if section.anchor else ""
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -32,6 +32,7 @@ LAYERS = [
     {"checks", "dashboard", "pictures", "web_page"},
     {"spark"},
     {"bench"},
+    {"reproduce"},
     {"cli"},
     {"__main__"},
 ]

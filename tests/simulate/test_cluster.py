@@ -177,3 +177,24 @@ def test_beyond_its_room_the_spread_is_estimated_from_a_sample():
     assert spread._bits.nbytes + spread._names.nbytes == before
     spread.clear()
     assert (spread.keys(), spread.replicas()) == (0, 0)
+
+
+def test_sources_can_be_given_with_the_messages():
+    stream = np.concatenate(chunks(2000, keys=100))
+    sources = np.random.default_rng(3).integers(0, 3, len(stream))
+    cluster = Cluster(splitter_of("partial-key", 5), ClusterOptions(sources=3, step=64))
+    for keys, given_sources in zip(np.array_split(stream, 4), np.array_split(sources, 4), strict=True):
+        cluster.feed(keys, given_sources)
+    alone = [np.bincount(PartialKey(5).route(stream[sources == source]), minlength=5) for source in range(3)]
+    assert cluster.result().loads.tolist() == sum(alone).tolist()
+
+
+def test_handing_over_partial_results_takes_workers_time():
+    queue = QueueOptions(service=1e-3, capacity=100)
+    options = {"queue": queue, "aggregation_period": 1000}
+    free, costly = (
+        simulate(splitter_of("shuffle", 5), chunks(), ClusterOptions(**options, hand_over=cost)) for cost in (0.0, 1e-3)
+    )
+    assert free.aggregation == costly.aggregation > 0
+    slower = free.queue.throughput / costly.queue.throughput
+    assert slower == pytest.approx(1 + costly.aggregation, rel=0.1)

@@ -89,3 +89,29 @@ def test_impossible_queues_are_refused(wrong):
 def test_a_report_of_nothing_is_refused():
     with pytest.raises(InvalidArgument, match="feed"):
         Queues(1, 1, QueueOptions()).report()
+
+
+def test_with_a_limit_of_messages_on_their_way_littles_law_holds():
+    # 4 sources with 5 messages each: latency is 20 over the throughput
+    targets = np.random.default_rng(1).integers(0, 4, 200_000)
+    report = passed(targets, 4, sources=4, service=1e-3, capacity=None, pending=5)
+    assert report.latency * report.throughput == pytest.approx(20, rel=0.02)
+    assert report.throughput < 4000
+
+
+def test_a_source_goes_on_when_any_of_its_messages_is_done():
+    # the second message is to the free worker and done first, so the third need not wait for the first
+    queues = Queues(2, 1, QueueOptions(service=1.0, capacity=None, pending=2))
+    queues.occupy(np.array([10.0, 0.0]))
+    queues.feed(np.array([0, 1, 1]), np.zeros(3, dtype=np.int64))
+    assert queues.report().throughput == pytest.approx(3 / 11)
+    assert queues.report().latency == pytest.approx((11 + 1 + 1) / 3)
+
+
+def test_a_worker_that_is_occupied_takes_messages_later():
+    queues = Queues(1, 1, QueueOptions(service=1.0, rate=1.0, capacity=None))
+    queues.feed(np.zeros(10, dtype=np.int64), np.zeros(10, dtype=np.int64))
+    queues.occupy(np.array([5.0]))
+    queues.feed(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    assert queues.report().throughput == pytest.approx(11 / 16)
+    assert queues.report().utilisation == pytest.approx([1.0])

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from equipoise import __version__, bench
-from equipoise.cli import dashboard, demo, plans, simulate, state
+from equipoise.cli import dashboard, demo, plans, reproduce, simulate, state
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import EquipoiseError
 
@@ -110,6 +110,7 @@ def _print_report(report: bench.Report) -> None:
 
 app.command("dashboard")(dashboard.command)
 app.command("demo")(demo.command)
+app.command("reproduce")(reproduce.command)
 app.command("simulate")(simulate.command)
 app.add_typer(plans.app, name="plan")
 app.add_typer(state.app, name="state")

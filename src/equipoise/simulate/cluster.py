@@ -46,6 +46,8 @@ class ClusterOptions:
         Exponent of the Zipf law of another field, by whose hash messages go to sources; 0: by turns.
     aggregation_period
         T, messages after which workers hand over what they have of each key; ``None``: they never do.
+    hand_over
+        Seconds that a worker is busy with each partial result that it hands over; counts where there are queues.
     spread
         Follow which keys are where.
     oracle
@@ -65,6 +67,7 @@ class ClusterOptions:
     probe_every: int = 100_000
     source_skew: float = 0.0
     aggregation_period: int | None = None
+    hand_over: float = 0.0
     spread: bool = True
     oracle: bool = False
     queue: QueueOptions | None = None
@@ -77,6 +80,7 @@ class ClusterOptions:
         whole("probe_every", self.probe_every, 1)
         whole("step", self.step, 1)
         at_least("source_skew", self.source_skew, 0)
+        at_least("hand_over", self.hand_over, 0)
         if self.aggregation_period is not None:
             whole("aggregation_period", self.aggregation_period, 1)
         if self.load not in {"local", "global", "probed"}:
@@ -223,13 +227,21 @@ class Cluster:
         """Seconds since the stream began."""
         return self._seen / self.options.rate if self._queues is None else self._queues.now
 
-    def feed(self, fingerprints: NDArray[np.int64]) -> None:
-        """Route the next chunk of the stream."""
+    def feed(self, fingerprints: NDArray[np.int64], sources: NDArray[np.int64] | None = None) -> None:
+        """Route the next chunk of the stream.
+
+        Parameters
+        ----------
+        fingerprints
+            Keys of the messages.
+        sources
+            Source of each of them; ``None``: as the options say.
+        """
         keys = as_fingerprints(fingerprints)
         done = 0
         while done < len(keys):
             stop = min(len(keys), done + self._next_stop())
-            self._step(keys[done:stop])
+            self._step(keys[done:stop], None if sources is None else sources[done:stop])
             done = stop
         if len(keys):
             self._history.append((self._seen, imbalance(self._loads) / self._seen))
@@ -243,10 +255,11 @@ class Cluster:
             periods.append(self.options.aggregation_period)
         return min(period - self._seen % period for period in periods)
 
-    def _step(self, keys: NDArray[np.int64]) -> None:
+    def _step(self, keys: NDArray[np.int64], given: NDArray[np.int64] | None) -> None:
         """Route messages between which nothing else happens."""
-        sources = self._sources(len(keys))
-        targets = self._routes(keys, sources)
+        by_turns = given is None and self._other_field is None
+        sources = self._sources(len(keys)) if given is None else given
+        targets = self._routes(keys, sources, by_turns=by_turns)
         if self._oracle is not None:
             self._agreed += int(np.count_nonzero(self._oracle.route(keys) == targets))
         self._sum += _observe(targets, self._loads, self._seen)
@@ -259,6 +272,9 @@ class Cluster:
             self._period.add(keys, targets)
             if self._seen % self.options.aggregation_period == 0:  # type: ignore[operator]  # set, as there is a period
                 self._handed_over.append(self._period.replicas())
+                if self._queues is not None and self.options.hand_over > 0:
+                    partial = self._period.keys_at_workers().astype(np.float64)
+                    self._queues.occupy(partial * self.options.hand_over)
                 self._period.clear()
         if self.options.load == "probed" and self._seen % self.options.probe_every == 0:
             for splitter in self.splitters:
@@ -270,13 +286,13 @@ class Cluster:
             return np.mod(np.arange(self._seen, self._seen + count), self.options.sources)
         return np.mod(self._other_field.draw(count), self.options.sources)
 
-    def _routes(self, keys: NDArray[np.int64], sources: NDArray[np.int64]) -> NDArray[np.int32]:
+    def _routes(self, keys: NDArray[np.int64], sources: NDArray[np.int64], *, by_turns: bool) -> NDArray[np.int32]:
         if len(self.splitters) == 1:
             return self.splitters[0].route(keys)
         targets = np.empty(len(keys), dtype=np.int32)
         for source, splitter in enumerate(self.splitters):
             mine: slice | NDArray[np.bool_] = sources == source
-            if self._other_field is None:
+            if by_turns:
                 mine = slice((source - self._seen) % len(self.splitters), None, len(self.splitters))
             targets[mine] = splitter.route(keys[mine])
         return targets

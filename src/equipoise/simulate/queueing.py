@@ -29,6 +29,10 @@ class QueueOptions:
     capacity
         Messages that may be at a worker, the one in service included. A source whose next message finds no room waits,
         and all behind it with it. ``None``: any number.
+    pending
+        Messages that a source may have on their way, as Storm's ``max.spout.pending``; it waits for any of them to be
+        done before it sends the next. The latency then counts from when a message is sent, as Storm's does. ``None``:
+        any number.
     exponential
         Draw service times from the exponential distribution of that mean, instead of taking them as constant.
     seed
@@ -38,6 +42,7 @@ class QueueOptions:
     service: float = 1e-3
     rate: float | None = None
     capacity: int | None = 1000
+    pending: int | None = None
     exponential: bool = False
     seed: int = 0
 
@@ -48,9 +53,12 @@ class QueueOptions:
             raise InvalidArgument("rate must be above 0 messages a second, got 0")
         if self.capacity is not None:
             whole("capacity", self.capacity, 1)
-        if self.rate is None and self.capacity is None:
+        if self.pending is not None:
+            whole("pending", self.pending, 1)
+        if self.rate is None and self.capacity is None and self.pending is None:
             raise InvalidArgument(
-                "without a rate and with infinite queues all messages would arrive at once; give a rate or a capacity"
+                "without a rate and with infinite queues all messages would arrive at once; give a rate, a capacity or "
+                "pending"
             )
 
 
@@ -64,7 +72,7 @@ class QueueReport:
         Messages a second, from the first sent to the last done.
     latency
         Mean seconds from when a message was due at its source to when it was done; without a rate, from when the source
-        got to it.
+        got to it; with ``pending``, from when it was sent.
     latency_median, latency_99
         Quantiles of the same, to within 9 %.
     utilisation
@@ -79,6 +87,23 @@ class QueueReport:
 
 
 @njit(cache=True)
+def _replace_earliest(ends: Any, size: int, end: float) -> None:
+    """Put a time in place of the earliest one of a binary heap."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and ends[child + 1] < ends[child]:
+            child += 1
+        if ends[child] >= end:
+            break
+        ends[at] = ends[child]
+        at = child
+    ends[at] = end
+
+
+@njit(cache=True)
 def _serve(
     targets: Any,
     sources: Any,
@@ -89,14 +114,16 @@ def _serve(
     ready: Any,
     done: Any,
     taken: Any,
+    flying: Any,
     busy: Any,
     histogram: Any,
 ) -> float:
     """Pass messages through the queues; ``gap`` is the time between arrivals, 0 for none. Returns the sum of latencies.
 
-    ``done`` holds for each worker, in a ring, when its last messages were done.
+    ``done`` holds for each worker, in a ring, when its last messages were done; ``flying`` for each source, in a heap,
+    when those on their way will be, 0 where there is room for more.
     """
-    capacity = done.shape[1]
+    capacity, pending = done.shape[1], flying.shape[1]
     stride = 0 if len(services) == 1 else 1
     total = 0.0
     for i in range(len(targets)):
@@ -106,8 +133,13 @@ def _serve(
         if capacity > 0:
             place = taken[worker] % capacity
             admitted = max(admitted, done[worker, place])
+        if pending > 0:
+            admitted = max(admitted, flying[source, 0])
+            due = admitted
         ready[source] = admitted
         end = max(admitted, free[worker]) + service
+        if pending > 0:
+            _replace_earliest(flying[source], pending, end)
         free[worker] = end
         busy[worker] += service
         if capacity > 0:
@@ -150,6 +182,7 @@ class Queues:
         self._ready = np.zeros(sources)
         self._done = np.zeros((workers, options.capacity or 0))
         self._taken = np.zeros(workers, dtype=np.int64)
+        self._flying = np.zeros((sources, options.pending or 0))
         self._busy = np.zeros(workers)
         self._histogram = np.zeros(_BINS, dtype=np.int64)
         self._latency = 0.0
@@ -177,10 +210,16 @@ class Queues:
             self._ready,
             self._done,
             self._taken,
+            self._flying,
             self._busy,
             self._histogram,
         )
         self.messages += count
+
+    def occupy(self, seconds: NDArray[np.float64]) -> None:
+        """Keep each worker busy for a time with work other than messages, once it is through with those it has."""
+        self._free = np.maximum(self._free, self.now) + seconds
+        self._busy += seconds
 
     def report(self) -> QueueReport:
         """What the queues did so far."""

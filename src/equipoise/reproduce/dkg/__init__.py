@@ -1,0 +1,1 @@
+"""Dalabasmaz and Can, Dynamic Key Grouping."""

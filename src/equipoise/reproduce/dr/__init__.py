@@ -1,0 +1,1 @@
+"""Zvara et al., System-aware dynamic partitioning for batch and streaming workloads."""

@@ -1,0 +1,1 @@
+"""Gedik, Partitioning Functions for Stateful Data Parallelism in Stream Processing."""

@@ -1,0 +1,1 @@
+"""Nasir et al., Partial Key Grouping."""

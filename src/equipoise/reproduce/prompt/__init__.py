@@ -1,0 +1,1 @@
+"""Abdelhamid et al., Prompt: Dynamic Data-Partitioning for Distributed Micro-batch Stream Processing Systems."""

@@ -1,0 +1,64 @@
+"""Runs tables and figures one after the other, keeps each result as it comes, and shows how far it is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from equipoise.errors import InvalidArgument
+from equipoise.reproduce import records
+from equipoise.reproduce.exhibit import Exhibit
+from equipoise.reproduce.records import Order, Record
+
+
+def reproduce(
+    exhibits: Sequence[Exhibit], folder: Path, order: Order, *, again: bool = False, console: Console | None = None
+) -> Iterator[Record]:
+    """Result of each exhibit: kept in the folder from an earlier run, or run now and then kept.
+
+    Parameters
+    ----------
+    exhibits
+        What is run.
+    folder
+        Where raw results are kept.
+    order
+        Scale, seed and data.
+    again
+        Run also what has a result.
+    console
+        Where progress is shown; default: standard error.
+    """
+    _refuse_useless_data(exhibits, order)
+    columns = TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
+        overall = progress.add_task("tables and figures", total=len(exhibits))
+        for exhibit in exhibits:
+            record = None if again else records.load(folder, exhibit)
+            if record is None or not records.answers(record, exhibit, order):
+                record = _run(exhibit, folder, order, progress)
+            progress.advance(overall)
+            yield record
+
+
+def _run(exhibit: Exhibit, folder: Path, order: Order, progress: Progress) -> Record:
+    task = progress.add_task(exhibit.name, total=None)
+
+    def tell(done: int, total: int) -> None:
+        progress.update(task, completed=done, total=total)
+
+    record = records.run(exhibit, order, replace(order.context(exhibit), tell=tell))
+    records.save(folder, exhibit, record)
+    progress.remove_task(task)
+    return record
+
+
+def _refuse_useless_data(exhibits: Sequence[Exhibit], order: Order) -> None:
+    usable = sorted({name for exhibit in exhibits for name in exhibit.files})
+    if order.data is not None and usable and not any(order.files(exhibit) for exhibit in exhibits):
+        raise InvalidArgument(
+            f"{order.data} has none of {', '.join(usable)}; name their folder with --data, "
+            "or leave it out to run on generated data"
+        )

@@ -1,0 +1,58 @@
+"""Whether code has changed: a digest of a module and of all modules of equipoise that it imports."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+_PACKAGE = "equipoise"
+
+
+@cache
+def digest(module: str) -> str:
+    """Digest of the sources that a module is made of, the modules that it imports included.
+
+    Parameters
+    ----------
+    module
+        Full name of a module of equipoise.
+    """
+    found: dict[str, bytes] = {}
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        path = _file(name)
+        if path is None:
+            continue
+        found[name] = path.read_bytes()
+        pending += _imports(ast.parse(found[name]))
+    whole = sha256()
+    for name in sorted(found):
+        whole.update(name.encode() + b"\0" + found[name] + b"\0")
+    return whole.hexdigest()[:16]
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Modules of equipoise that are imported anywhere in a module; names that are no module are told apart later."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith(f"{_PACKAGE}."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == _PACKAGE:
+            yield str(node.module)
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+@cache
+def _file(name: str) -> Path | None:
+    """File of a module; ``None`` for a name inside a module, and for the package itself, which only lists names."""
+    if name == _PACKAGE:
+        return None
+    try:
+        spec = find_spec(name)
+    except ModuleNotFoundError:  # a class or function of a module that is no package
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None
