@@ -22,8 +22,8 @@ _FILES = 8
 
 def run(context: Context) -> Iterator[Row]:
     """Count words with a service time for each, in parts that are then merged."""
-    from equipoise.bench.local_spark import as_parquet, local_spark, run_to_the_end  # noqa: PLC0415 - needs Spark
-    from equipoise.bench.split_agg import SlowCount  # noqa: PLC0415 - as above
+    from equipoise.bench.contenders.grouped import SlowCount  # noqa: PLC0415 - needs Spark
+    from equipoise.bench.local_spark import as_parquet, local_spark, run_to_the_end  # noqa: PLC0415 - as above
     from equipoise.spark import aggregate  # noqa: PLC0415 - as above
 
     workers = context["workers"]
