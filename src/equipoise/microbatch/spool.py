@@ -301,13 +301,13 @@ class Spool:
         path = self.folder / "history.jsonl"
         if not path.exists():
             return []
-        found = []
-        for line in path.read_text().splitlines()[-latest if latest else None :]:
+        lines, found = path.read_text().splitlines(), []
+        for line in lines if latest is None else lines[-latest - 1 :]:
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:
                 continue  # the process was killed while it wrote this line
-        return found
+        return found if latest is None else found[-latest:]
 
     def _take_lock(self, patience: float) -> None:
         assert self._lock is not None  # noqa: S101 - this tells the type checker
