@@ -85,7 +85,7 @@ def svg(name: str) -> str:
     drawn = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r' id="(?:figure|axes|patch|line2d|text|matplotlib\.axis|xtick|ytick|legend)[^"]*"', "", drawn)
     drawn = re.sub(r"font-family: [^;]*;", "font-family: inherit;", drawn)
-    return drawn.replace(INK, "currentColor").replace("<svg", f'<svg color="#808080" font-family="sans-serif"', 1)
+    return drawn.replace(INK, "currentColor").replace("<svg", '<svg color="#808080" font-family="sans-serif"', 1)
 
 
 def _panels(count: int = 2, height: float = 2.7) -> tuple[Figure, list[Axes]]:

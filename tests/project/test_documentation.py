@@ -37,10 +37,12 @@ def figures():
 
 
 def found(path):
-    """What a dotted path names: a module, or something in one."""
-    module, _, name = path.rpartition(".")
-    value = importlib.import_module(module)
-    return getattr(value, name) if hasattr(value, name) else importlib.import_module(path)
+    """What a dotted path names to mkdocstrings: a module before anything of the same name in its package."""
+    parent, _, name = path.rpartition(".")
+    above = importlib.import_module(parent)
+    if hasattr(above, "__path__") and importlib.util.find_spec(path) is not None:
+        return importlib.import_module(path)
+    return getattr(above, name)
 
 
 def described():
