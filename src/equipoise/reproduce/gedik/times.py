@@ -97,7 +97,7 @@ def _over_channels(rows: Rows) -> Finding:
         half = len(channels) // 2
         growth[method] = (seconds[-1] / seconds[half]) / (channels[-1] / channels[half])
     last = max(rows.distinct("channels"))
-    at_end = {m: _at(rows, m, channels=last) for m in _METHODS}
+    at_end = {m: _at(rows, m, channels=last) for m in ("consistent", *THREE)}
     return judged(
         f"at {last} channels {_told(at_end)}; time over channels from the middle to the end grows by "
         + ", ".join(f"{m} {value:.2f}" for m, value in growth.items()),
