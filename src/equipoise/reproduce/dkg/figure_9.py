@@ -108,6 +108,7 @@ EXHIBIT = Exhibit(
         "messages": Setting("5 M, 1.5 M, 8,000 M, 22 M, 588 M", 20_000, 1_500_000, 5_000_000),
         "hottest key": Setting("68 %, 10 %, 10 %, 9 %, 27 %", *(["as in the paper"] * 3)),
         **SETTINGS,
+        "runs": Setting("not given", 1, 1, 3),
     },
     claims=(
         Claim("SG: highest DistCost and throughput; KG: optimal DistCost, poor performance", "figure 9a", _extremes),

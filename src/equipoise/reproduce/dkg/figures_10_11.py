@@ -129,7 +129,7 @@ EXHIBIT = Exhibit(
     title="four methods over the skew of synthetic data",
     section="Section 5.4 and conclusions",
     settings={
-        "messages": Setting("10 M", tiny=30_000, quick=2_000_000, full=10_000_000),
+        "messages": Setting("10 M", tiny=30_000, quick=1_500_000, full=10_000_000),
         "skews, %": Setting("0, 10 ... 100", (0, 10, 20, 30, 60, 80, 100), _SKEWS, _SKEWS),
         **SETTINGS,
     },

@@ -6,11 +6,12 @@ from itertools import product
 from equipoise.reproduce.context import Context
 from equipoise.reproduce.dkg.topology import MEASURES, METHODS, NOTE, SETTINGS, election_shares, measure
 from equipoise.reproduce.drawing import lines
-from equipoise.reproduce.exhibit import Claim, Exhibit, as_in_paper
+from equipoise.reproduce.exhibit import Claim, Exhibit, Setting, as_in_paper
 from equipoise.reproduce.rows import Row, Rows
 from equipoise.reproduce.verdict import Finding, judged, near
 
 _MESSAGES = as_in_paper(5_000_000, tiny=50_000)
+_RUNS = Setting("not given", 1, 1, 3)
 _PRINTED_METHODS = ("SG", "KG", "PKG", "DKG")
 
 
@@ -125,6 +126,7 @@ EXHIBITS = (
         settings={
             "messages": _MESSAGES,
             **{name: setting for name, setting in SETTINGS.items() if name != "workers"},
+            "runs": _RUNS,
             "numbers of workers": as_in_paper((10, 50, 100)),
         },
         claims=(
@@ -154,6 +156,7 @@ EXHIBITS = (
         settings={
             "messages": _MESSAGES,
             **{name: setting for name, setting in SETTINGS.items() if name != "sources"},
+            "runs": _RUNS,
             "numbers of spouts": as_in_paper((5, 10, 15, 20)),
         },
         claims=(

@@ -34,7 +34,7 @@ SETTINGS = {
     "workers": as_in_paper(10),
     "sources": as_in_paper(5),
     "service, ms": Setting("not given", 1.051, 1.051, 1.051),
-    "runs": Setting("not given", 1, 3, 5),
+    "runs": Setting("not given", 1, 3, 3),
 }
 
 NOTE = (

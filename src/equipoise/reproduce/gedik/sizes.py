@@ -111,15 +111,16 @@ def _counter_over_sigma(rows: Rows) -> Finding:
 def _hash_over_sigma(rows: Rows) -> Finding:
     sigmas = rows.distinct("sigma")
     found = [_at(rows, "mapped", "LCL", s) for s in sigmas]
-    same = all(
-        _at(rows, "mapped", letters, s) == _at(rows, "mapped", "LCL", s) for s in sigmas for letters in ("LLL", "LQL")
+    apart = max(
+        abs(_at(rows, "mapped", letters, s) - _at(rows, "mapped", "LCL", s))
+        for s in sigmas
+        for letters in ("LLL", "LQL")
     )
-    differing = [
-        f"{s}: LCL {_at(rows, 'mapped', 'LCL', s):.0f}, LQL {_at(rows, 'mapped', 'LQL', s):.0f}" for s in sigmas
-    ]
     return judged(
-        "; ".join(differing),
-        shape={"it is the same for all resource functions": same},
+        "; ".join(
+            f"{s}: LCL {_at(rows, 'mapped', 'LCL', s):.0f}, LQL {_at(rows, 'mapped', 'LQL', s):.0f}" for s in sigmas
+        ),
+        shape={"the resource functions differ by at most a hundredth of the largest size": apart <= 0.01 * max(found)},
         numbers={
             "from 1 to 500 or so": min(found) <= 10 and 250 <= max(found) <= 625,
             "about 50 at 0.1, within a quarter": near(_at(rows, "mapped", "LCL", 0.1), 50),
@@ -210,9 +211,6 @@ EXHIBITS = (
                 "The explicit hash is much smaller, and the same for all resource functions",
                 "1 to 500, about 50 at 0.1",
                 _hash_over_sigma,
-                looked_into="The second filter of quadratic resources takes the mean quadratic load for its "
-                "measure; with "
-                "the mean as we have it, divided by N, which the paper leaves out, another number of keys is left",
             ),
         ),
         log=True,
