@@ -22,13 +22,14 @@ from equipoise.spark.stream.local_jobs import LocalJobs
 from equipoise.spark.stream.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.stream.query import is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
-from equipoise.spark.stream.state_reader import group_entries, key_states
+from equipoise.spark.stream.state_reader import key_states
 from equipoise.spark.stream.steering import Steering
 from equipoise.spark.stream.user_code import Processor, UserCode
 from equipoise.state.catch_up import SectionReader
 from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.fencing import claim
+from equipoise.state.group_entries import group_entries
 from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
 from equipoise.state.log import CommitLog
 from equipoise.state.timers import time_mode
