@@ -18,6 +18,7 @@
     ├── UserFunctionFailed (RuntimeError) USER_FUNCTION       the user's own code raised
     ├── FeedFailed        (OSError)       FEED_FAILED         tuples cannot be received
     ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing or too old
+    ├── SparkFailed       (RuntimeError)  SPARK_FAILED        Spark could not do what a command asked of it
     └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
 
 Each class is also the fitting built-in, so ``except ValueError`` keeps working. The ``code`` is stable
@@ -121,6 +122,12 @@ class SparkUnavailable(EquipoiseError, RuntimeError):
     """PySpark or Java is missing or too old."""
 
     code = "SPARK_UNAVAILABLE"
+
+
+class SparkFailed(EquipoiseError, RuntimeError):
+    """Spark could not do what a command asked of it."""
+
+    code = "SPARK_FAILED"
 
 
 class CheckFailed(EquipoiseError, AssertionError):

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from equipoise import __version__, bench
-from equipoise.cli import demo, plans, simulate, state
+from equipoise.cli import advise, balance, completion, demo, plans, profile, simulate, state, stream
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import EquipoiseError
 
@@ -48,7 +48,7 @@ def _options(
 
 @app.command("bench")
 def bench_command(
-    name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.")],
+    name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.", autocompletion=completion.benchmarks)],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute.")] = False,
     json: Json = None,
@@ -100,6 +100,10 @@ def _print_report(report: bench.Report) -> None:
 
 
 app.command("demo")(demo.command)
+app.command("profile")(profile.command)
+app.command("advise")(advise.command)
+app.command("balance")(balance.command)
+app.command("stream")(stream.command)
 app.command("simulate")(simulate.command)
 app.add_typer(plans.app, name="plan")
 app.add_typer(state.app, name="state")

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from equipoise.cli import completion
+from equipoise.cli.output import Json, require_folder
 from equipoise.errors import InvalidArgument
 from equipoise.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
 from equipoise.simulate.queueing import QueueOptions
@@ -24,8 +26,13 @@ _SHOWN = "shuffle,key-grouping,partial-key,d-choices,w-choices,dynamic-key"
 
 def command(
     *,
-    splitters: Annotated[str, typer.Option(help="Splitters or planners, separated by commas.")] = _SHOWN,
-    workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "zipf",
+    splitters: Annotated[
+        str,
+        typer.Option(help="Splitters or planners, separated by commas.", autocompletion=completion.splitters),
+    ] = _SHOWN,
+    workload: Annotated[
+        str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.", autocompletion=completion.workloads)
+    ] = "zipf",
     parquet: Annotated[
         Path | None, typer.Option(exists=True, help="Keys from a Parquet file or folder instead of a workload.")
     ] = None,
@@ -59,13 +66,10 @@ def command(
     ] = None,
     queue_capacity: Annotated[int, typer.Option(min=0, help="Messages that may be at a worker; 0: any number.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the results as JSON to a file or, -, stdout.")
-    ] = None,
+    json: Json = None,
 ) -> None:
     """Simulate sources and workers over a key stream: balance, memory, aggregation, throughput."""
-    if json not in {None, "-"} and not Path(str(json)).parent.is_dir():
-        raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
+    require_folder(json)
     queue = None
     if service_ms is not None:
         queue = QueueOptions(service=service_ms / 1000, rate=rate, capacity=queue_capacity or None, seed=seed)

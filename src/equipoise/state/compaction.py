@@ -89,8 +89,7 @@ def compact(
         table = log.table(log.head())
         wanted = list(_worth_folding(storage, table))
         chains = _folded(storage, table, wanted, tell)
-        compacted = GroupTable(table.version, table.chains | chains)
-        _put_in_place(log, compacted, epoch)
+        _put_in_place(log, GroupTable(table.version, table.chains | chains), epoch, is_new=bool(chains))
         return Compacted(table.version, len(table.chains), len(chains), before, _sizes(storage))
     finally:
         epoch.release()
@@ -127,13 +126,15 @@ def _folded(
     return chains
 
 
-def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch) -> None:
+def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch, *, is_new: bool) -> None:
+    """Say where the state is now, unless that is where it was, and delete the rest."""
     storage = log.storage
     failpoint("compact.before-summary")
     epoch.check()
-    log.summarise(table, epoch)
-    failpoint("compact.after-summary")
-    epoch.check()
+    if is_new:
+        log.summarise(table, epoch)
+        failpoint("compact.after-summary")
+        epoch.check()
     GarbageCollector(storage, retain=0).sweep(log, table)
     failpoint("compact.in-garbage")
     needed = table.files()

@@ -16,6 +16,7 @@ from equipoise.state.catch_up import SectionReader
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.entries import parse_entry, split_value, unpack_time
+from equipoise.state.group_entries import group_entries
 from equipoise.state.handle import VariableSpec
 from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
 from equipoise.storage import Storage
@@ -24,14 +25,6 @@ TIMERS = "timers"
 _TIMER_TAG = 0
 _ENTRIES = 0
 _KEYS_AT_A_TIME = 10_000
-
-_HISTORY = (
-    "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, seconds double, "
-    "work_seconds double, imbalance_rows double, imbalance_seconds double, state_bytes bigint, plan bigint, "
-    "next_plan bigint, action string, applied boolean, reason string, bound double, imbalance_before double, "
-    "imbalance_after double, move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
-    "partition_seconds array<double>"
-)
 
 
 def read_state(path: str, version: int | None = None, *, spark: SparkSession | None = None) -> DataFrame:
@@ -49,7 +42,7 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     spark
         The session; default the active one.
     """
-    session = _session(spark)
+    session = active_session(spark)
     storage = Storage(path)
     identity, commit, table, variables = _kept(storage, version)
     schema = _state_schema(identity, variables)
@@ -91,26 +84,6 @@ def _kept(storage: Storage, version: int | None) -> tuple[Identity, Commit, Grou
     return identity, commit, table, variables
 
 
-def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
-    """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
-
-    Parameters
-    ----------
-    path
-        The query's ``checkpointLocation``.
-    spark
-        The session; default the active one.
-    """
-    session = _session(spark)
-    names = [part.split()[0] for part in _HISTORY.split(", ")]
-    rows = [tuple(each[name] for name in names) for each in history_rows(path)]
-    milliseconds = _HISTORY.replace("time timestamp", "time bigint").replace("watermark timestamp", "watermark bigint")
-    df = session.createDataFrame(rows, milliseconds)
-    return df.selectExpr(
-        *(f"timestamp_millis({name}) AS {name}" if name in {"time", "watermark"} else name for name in names)
-    )
-
-
 def history_rows(path: str) -> list[dict[str, Any]]:
     """What became of every batch, without Spark; times are in milliseconds."""
     storage = Storage(path)
@@ -138,7 +111,8 @@ def _history_row(kept: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _session(spark: SparkSession | None) -> SparkSession:
+def active_session(spark: SparkSession | None) -> SparkSession:
+    """The session that was given, else the active one."""
     found = spark or SparkSession.getActiveSession()
     if found is None:
         raise InvalidArgument("there is no active Spark session; create one, or pass spark=")
@@ -176,21 +150,6 @@ def _reader(
                 yield from _batches((row for _, row in key_states(entries, keys, tables, time_ms)), schema)
 
     return read
-
-
-def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
-    """All entries of a group."""
-    entries: dict[bytes, bytes] = {}
-    parts = [chain.snapshot.section] if chain.snapshot else []
-    for section in parts + [change.section for change in chain.changes]:
-        if section.reset:
-            entries.clear()
-        for key, value in sections.entries(section):
-            if value is None:
-                entries.pop(key, None)
-            else:
-                entries[key] = value
-    return entries
 
 
 def key_states(
