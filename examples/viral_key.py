@@ -62,7 +62,7 @@ def run(spark: SparkSession, folder: str, name: str, **options: Any) -> list[tup
     query = prepared.start(sinks.parquet(f"{folder}/{name}-out"), checkpoint, trigger={"availableNow": True})
     query.awaitTermination()
     print(f"\n{name}: {time.perf_counter() - start:.1f} s")
-    for row in history(checkpoint).orderBy("batch").collect():
+    for row in history(checkpoint).dataframe().orderBy("batch").collect():
         print(
             f"  batch {row.batch}  {row.seconds:4.1f} s  imbalance {row.imbalance_rows:.2f}  {row.action}: {row.reason}"
         )

@@ -19,6 +19,7 @@
     ├── FeedFailed        (OSError)       FEED_FAILED         tuples cannot be received
     ├── ServerFailed      (OSError)       SERVER_FAILED       an address cannot be listened on
     ├── SparkUnavailable  (RuntimeError)  SPARK_UNAVAILABLE   pyspark or Java is missing or too old
+    ├── SparkFailed       (RuntimeError)  SPARK_FAILED        Spark could not do what a command asked of it
     └── CheckFailed       (AssertionError) CHECK_FAILED       a conformance check found a broken promise
 
 Each class is also the fitting built-in, so ``except ValueError`` keeps working. The ``code`` is stable
@@ -128,6 +129,12 @@ class SparkUnavailable(EquipoiseError, RuntimeError):
     """PySpark or Java is missing or too old."""
 
     code = "SPARK_UNAVAILABLE"
+
+
+class SparkFailed(EquipoiseError, RuntimeError):
+    """Spark could not do what a command asked of it."""
+
+    code = "SPARK_FAILED"
 
 
 class CheckFailed(EquipoiseError, AssertionError):

@@ -39,6 +39,9 @@ POINTS = {
     "driver.before-garbage": "files are to be deleted",
     "driver.in-garbage": "some files are deleted",
     "driver.after-garbage": "all is done",
+    "compact.before-summary": "a compaction: the snapshots are written, nothing refers to them",
+    "compact.after-summary": "a compaction: the summary refers to the snapshots, nothing is deleted",
+    "compact.in-garbage": "a compaction: changes are deleted, snapshots of earlier ones are not",
 }
 """Every point, about in the order of a batch, and what has happened there."""
 

@@ -1,12 +1,13 @@
 """Pictures of balance, drawn with matplotlib (the extra ``equipoise[plot]``)."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import MissingPackage
+from equipoise.errors import InvalidArgument, MissingPackage, StorageFailed
 from equipoise.metrics import load_imbalance
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 _OURS = "#D55E00"
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#555555", "#A0A000")
 """Okabe and Ito's palette: told apart by the colour-blind and in grey."""
+
+_LINE: dict[str, Any] = {"linewidth": 2.2, "marker": "o", "markersize": 4}
 
 
 def stream_figure(runs: Mapping[str, Sequence[Mapping[str, Any]]], bounds: Sequence[float]) -> "Figure":
@@ -27,28 +30,115 @@ def stream_figure(runs: Mapping[str, Sequence[Mapping[str, Any]]], bounds: Seque
     bounds
         Imbalance that no plan can beat, by batch.
     """
-    figure = _matplotlib().figure.Figure(figsize=(10, 6.4), layout="constrained")
+    figure = _figure(6.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
     for (name, history), colour in zip(runs.items(), (_COLOURS[0], _OURS, *_COLOURS[1:]), strict=False):
         batches = [row["batch"] for row in history]
         new = [row["batch"] + 1 for row in history if row["applied"]]
-        style: dict[str, Any] = {"color": colour, "label": name, "linewidth": 2.2, "marker": "o", "markersize": 4}
-        upper.plot(batches, [row["seconds"] for row in history], **style)
-        lower.plot(batches, [row["imbalance_rows"] for row in history], **style)
+        upper.plot(batches, [row["seconds"] for row in history], color=colour, label=name, **_LINE)
+        lower.plot(batches, [row["imbalance_rows"] for row in history], color=colour, label=name, **_LINE)
         for axes in (upper, lower):
-            for batch in new:
-                axes.axvline(batch - 0.5, color=colour, alpha=0.35, linestyle="--")
+            _mark(axes, new, colour)
     lower.plot(range(len(bounds)), bounds, color="black", linestyle=":", label="bound: no plan can do better")
-    upper.set_title("Seconds a batch; dashed where a new plan takes effect", loc="left", fontweight="bold")
-    lower.set_title("Rows of the fullest task over the mean", loc="left", fontweight="bold")
-    lower.set_xlabel("batch")
-    lower.xaxis.get_major_locator().set_params(integer=True)
-    for axes in (upper, lower):
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize="small")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure  # type: ignore[no-any-return]
+    _finish(upper, "Seconds a batch; dashed where a new plan takes effect")
+    _finish(lower, "Rows of the fullest task over the mean")
+    _by_batch(lower)
+    return figure
+
+
+def history_figure(history: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Time, balance and state of every batch of one query; new plans are marked.
+
+    Parameters
+    ----------
+    history
+        Rows of the history, oldest first.
+    """
+    figure = _figure(8.0)
+    times, balance, state = figure.subplots(3, 1, sharex=True)
+    batches = [row["batch"] for row in history]
+    new = [row["batch"] + 1 for row in history if row["applied"]]
+    times.plot(batches, [row["seconds"] for row in history], color=_COLOURS[0], label="seconds", **_LINE)
+    balance.plot(batches, [row["imbalance_rows"] for row in history], color=_COLOURS[0], label="in rows", **_LINE)
+    seconds = [row["imbalance_seconds"] for row in history]
+    balance.plot(batches, seconds, color=_OURS, label="in seconds", linestyle="--", **_LINE)
+    bounded = [(row["batch"], row["bound"]) for row in history if row["bound"] is not None]
+    if bounded:
+        balance.plot(*zip(*bounded, strict=True), color="black", linestyle=":", label="bound: no plan can do better")
+    state.plot(batches, [(row["state_bytes"] or 0) / 1e6 for row in history], color=_COLOURS[2], label="MB", **_LINE)
+    for axes in (times, balance, state):
+        _mark(axes, new, "#555555")
+    _finish(times, "Seconds a batch; dashed where a new plan takes effect", legend=False)
+    _finish(balance, "Fullest task over the mean")
+    _finish(state, "State, MB", legend=False)
+    _by_batch(state)
+    return figure
+
+
+def plan_figure(
+    tail: NDArray[Any], keys: Sequence[tuple[int, float]], *, title: str, unit: str, mean: float | None = None
+) -> "Figure":
+    """What a plan gives to each partition: tail groups, and isolated keys on top of them.
+
+    Parameters
+    ----------
+    tail
+        Amount of the tail groups of each partition.
+    keys
+        Partition and amount of each isolated key.
+    title
+        Heading of the picture.
+    unit
+        What the amounts are.
+    mean
+        Amount of a partition if all were even; drawn where given.
+    """
+    figure = _figure(4.2)
+    axes = figure.subplots()
+    axes.bar(np.arange(len(tail)), tail, color=_COLOURS[0], label="tail groups")
+    tops = np.array(tail, dtype=np.float64)
+    for number, (partition, amount) in enumerate(sorted(keys, key=lambda key: -key[1])):
+        label = "isolated keys" if number == 0 else None
+        axes.bar(partition, amount, bottom=tops[partition], color=_OURS, edgecolor="white", linewidth=0.6, label=label)
+        tops[partition] += amount
+    if mean is not None:
+        axes.axhline(mean, color="black", linestyle=":", label="mean")
+    _finish(axes, title)
+    _by_partition(axes, unit, len(tail))
+    return figure
+
+
+def moves_figure(
+    groups: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]], partitions: int, *, title: str
+) -> "Figure":
+    """What comes to each partition, upwards, and what leaves it, downwards.
+
+    Parameters
+    ----------
+    groups, keys
+        From where to where each tail group and each isolated key goes.
+    partitions
+        Number of partitions, of the plan that has more.
+    title
+        Heading of the picture.
+    """
+    figure = _figure(4.2)
+    axes = figure.subplots()
+    places, up, down = np.arange(partitions), np.zeros(partitions), np.zeros(partitions)
+    for moves, name, colour, hatch in ((groups, "tail groups", _COLOURS[0], ""), (keys, "isolated keys", _OURS, "//")):
+        gone, come = (np.bincount([move[side] for move in moves], minlength=partitions) for side in (0, 1))
+        style: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+        axes.bar(places, come, bottom=up, label=f"{len(moves)} {name}", **style)
+        axes.bar(places, -gone, bottom=down, alpha=0.55, **style)
+        up, down = up + come, down - gone
+    axes.axhline(0, color="black", linewidth=0.8)
+    highest = max(1.0, float(up.max()), float(-down.min()))
+    axes.set_ylim(-1.15 * highest, 1.15 * highest)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    _whole_numbers(axes.yaxis)
+    _finish(axes, title, from_zero=False)
+    _by_partition(axes, "leave (below)  |  arrive (above)", partitions)
+    return figure
 
 
 def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "Figure":
@@ -61,7 +151,7 @@ def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "
     title
         Heading of the picture.
     """
-    figure = _matplotlib().figure.Figure(figsize=(10, 4.2), layout="constrained")
+    figure = _figure(4.2)
     axes = figure.subplots()
     width = 0.8 / len(loads)
     for i, (name, shares) in enumerate(loads.items()):
@@ -70,12 +160,26 @@ def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "
         axes.bar(places, 100 * shares, width, color=_COLOURS[0] if name == "hash" else _OURS, label=label)
     count = len(next(iter(loads.values())))
     axes.axhline(100 / count, color="black", linestyle=":", label="mean")
-    axes.set_title(title, loc="left", fontweight="bold")
-    axes.set_xlabel("partition")
-    axes.set_ylabel("share of the load, %")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure  # type: ignore[no-any-return]
+    _finish(axes, title)
+    _by_partition(axes, "share of the load, %", count)
+    return figure
+
+
+def save(figure: "Figure", path: str) -> None:
+    """Write a picture to a file, in the format of its suffix."""
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise StorageFailed(f"the picture {path} cannot be written: {error}; name another place") from error
+
+
+def require_picture(path: str) -> None:
+    """Raise before work whose picture could not be written: no matplotlib, no such folder, or an unknown format."""
+    formats = _matplotlib().figure.Figure().canvas.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".").lower() not in formats:
+        raise InvalidArgument(f"a picture cannot be written as {path}; end it with .{', .'.join(sorted(formats))}")
+    if not Path(path).parent.is_dir():
+        raise InvalidArgument(f"the folder of {path} does not exist; make it first")
 
 
 _MOST_MARKS = 9
@@ -116,7 +220,7 @@ def line_panels(
         if log_y:
             axes.set_yscale("log")
         axes.set_xlabel(x)
-        _finish(axes, panel)
+        _finish_panel(axes, panel)
     return figure
 
 
@@ -140,7 +244,7 @@ def bar_panels(panels: Sequence[Panel], *, log_y: bool = False) -> "Figure":
         axes.set_xticks(range(len(groups)), groups)
         if log_y:
             axes.set_yscale("log")
-        _finish(axes, panel)
+        _finish_panel(axes, panel)
     return figure
 
 
@@ -169,17 +273,55 @@ def _mark_logarithmic(axes: Any, panel: Panel) -> None:
     axes.minorticks_off()
 
 
-def _finish(axes: Any, panel: Panel) -> None:
-    axes.set_title(panel.heading, loc="left", fontsize="medium", fontweight="bold")
+def _finish_panel(axes: Any, panel: Panel) -> None:
+    _finish(axes, panel.heading, legend=False, from_zero=False)
+    axes.title.set_fontsize("medium")
     axes.set_ylabel(panel.measure)
     axes.legend(frameon=False, fontsize="x-small")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def require_matplotlib() -> None:
     """Raise ``MissingPackage``, saying how to install it, before work whose picture could not be drawn."""
     _matplotlib()
+
+
+def _figure(height: float) -> "Figure":
+    figure: Figure = _matplotlib().figure.Figure(figsize=(10, height), layout="constrained")
+    return figure
+
+
+def _mark(axes: Any, batches: Sequence[int], colour: str) -> None:
+    """Dashed lines where new plans take effect."""
+    for batch in batches:
+        axes.axvline(batch - 0.5, color=colour, alpha=0.35, linestyle="--")
+
+
+def _finish(axes: Any, title: str, *, legend: bool = True, from_zero: bool = True) -> None:
+    """What all pictures have alike."""
+    axes.set_title(title, loc="left", fontweight="bold")
+    if from_zero:
+        axes.set_ylim(bottom=0)
+    if legend:
+        axes.legend(frameon=False, fontsize="small")
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _whole_numbers(axis: Any) -> None:
+    axis.get_major_locator().set_params(integer=True)
+
+
+def _by_batch(axes: Any) -> None:
+    axes.set_xlabel("batch")
+    _whole_numbers(axes.xaxis)
+
+
+def _by_partition(axes: Any, unit: str, partitions: int) -> None:
+    axes.set_xlabel("partition")
+    axes.set_xlim(-0.7, partitions - 0.3)
+    axes.set_ylabel(unit)
+    _whole_numbers(axes.xaxis)
 
 
 def _matplotlib() -> Any:

@@ -89,6 +89,12 @@ class Storage:
             raise StorageFailed(f"{self.at(path)} is not there; {_ADVICE}")
         return int(info.size)
 
+    def usage(self, folder: str) -> int:
+        """Bytes of all files below a folder; none where the folder does not exist."""
+        selector = pyarrow.fs.FileSelector(self._full(folder), allow_not_found=True, recursive=True)
+        with _told("list", self.at(folder)):
+            return sum(info.size for info in self._filesystem.get_file_info(selector) if info.is_file)
+
     def write(self, path: str, data: bytes) -> None:
         """Write a whole file, in place of the one of that name."""
         with self.writing(path) as file:

@@ -8,10 +8,12 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
+from equipoise import CheckpointInUse, InvalidArgument
 from equipoise.cli import app
 from equipoise.plan import KIP, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
+from equipoise.state.contents import local_states
 
 run = CliRunner().invoke
 
@@ -29,13 +31,17 @@ class Count(Aggregator):
         return (*key, *buffer)
 
 
+def count(checkpoint, cache=None):
+    schema, output = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
+    return LocalQuery(
+        Count(), key="k", inputSchema=schema, outputSchema=output, checkpointLocation=checkpoint, cache=cache
+    )
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     rows = pd.DataFrame({"k": ["hot"] * 500 + [f"k{i}" for i in range(100)]})
-    schema, output = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
-    query = LocalQuery(
-        Count(), key="k", inputSchema=schema, outputSchema=output, checkpointLocation=str(tmp_path / "cp")
-    )
+    query = count(str(tmp_path / "cp"))
     for _ in range(4):
         query.process(rows)
     query.close()
@@ -91,3 +97,44 @@ def test_a_folder_that_is_no_checkpoint_is_told(tmp_path):
         result = run(app, [*command, str(tmp_path / "nothing")])
         assert result.exit_code == 1
         assert "nothing" in str(result.exception)
+
+
+def test_wishes_are_told_as_json_too(checkpoint):
+    version = json.loads(told("plan", "show", checkpoint, "--json", "-"))["version"]
+    assert json.loads(told("plan", "pin", checkpoint, "--json", "-")) == {"held": version}
+    assert json.loads(told("plan", "rollback", checkpoint, "0", "--json", "-")) == {"held": 0}
+    assert json.loads(told("plan", "unpin", checkpoint, "--json", "-")) == {"held": None}
+
+
+def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
+    states = told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-")
+    done = json.loads(told("state", "compact", checkpoint, "--json", "-"))
+    assert done["version"] == 4
+    assert sum(done["after"].values()) < sum(done["before"].values())
+    assert done["after"]["changes"] == 0
+    assert "0 of" in told("state", "compact", checkpoint)
+    assert told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-") == states
+    assert "as they were written" in told("state", "verify", checkpoint)
+    assert [each["batch"] for each in json.loads(told("state", "history", checkpoint, "--json", "-"))] == [0, 1, 2, 3]
+    query = count(checkpoint)
+    found = query.process(pd.DataFrame({"k": ["hot", "k1"]}))
+    assert found.set_index("k")["n"].to_dict() == {"hot": 2001, "k1": 5}
+    with pytest.raises(InvalidArgument, match="not kept any more"):
+        list(local_states(checkpoint, 3))
+    result = run(app, ["state", "compact", checkpoint])
+    assert isinstance(result.exception, CheckpointInUse)
+    query.close()
+    told("state", "compact", checkpoint)
+    query = count(checkpoint, str(tmp_path / "elsewhere"))
+    assert query.process(pd.DataFrame({"k": ["hot"]})).to_numpy().tolist() == [["hot", 2002]]
+
+
+def test_plans_and_history_are_drawn(checkpoint, tmp_path):
+    plain = uniform_plan(4)
+    plain.save(tmp_path / "one.json")
+    KIP().plan(plain, Histogram([1, 2], [0.5, 0.1])).save(tmp_path / "two.json")
+    places = [str(tmp_path / name) for name in ("one.json", "two.json")]
+    for command in (["plan", "show", checkpoint], ["plan", "diff", *places], ["state", "history", checkpoint]):
+        picture = tmp_path / f"{command[1]}.png"
+        told(*command, "--plot", str(picture))
+        assert picture.read_bytes().startswith(b"\x89PNG")

@@ -18,6 +18,7 @@ from equipoise.failpoints import POINTS
 KILLED = -9
 TASK_POINTS = [point for point in POINTS if point.startswith("task.")]
 SPOOL_POINTS = {point for point in POINTS if point.startswith("spool.")}  # see test_spool_kills
+COMPACTION_POINTS = {point for point in POINTS if point.startswith("compact.")}  # see test_compaction_kills
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver.")]
 
 
@@ -88,7 +89,7 @@ def killed_at_every_point(story, points, *options):
 
 def test_a_driver_or_a_worker_is_killed_at_every_point_there_is():
     killed = {point.partition(":")[0] for points in DRIVER_KILLS.values() for point in points}
-    assert killed | set(TASK_POINTS) | SPOOL_POINTS == set(POINTS)
+    assert killed | set(TASK_POINTS) | SPOOL_POINTS | COMPACTION_POINTS == set(POINTS)
 
 
 def test_the_points_of_the_protocol_are_those_that_the_code_passes():

@@ -65,7 +65,7 @@ def story(spark, folder):
     query = made.start(sinks.parquet(out), checkpoint, trigger={"availableNow": True})
     query.awaitTermination()
     assert in_state(read_state(checkpoint, spark=spark)) == expected(spark, files)
-    assert [row.rows for row in history(checkpoint, spark=spark).orderBy("batch").collect()] == [90, 90]
+    assert [row.rows for row in history(checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [90, 90]
     rows = spark.read.parquet(out).where("batch = 1").drop("batch").collect()
     assert {row.k: (row.n, row.total) for row in rows} == expected(spark, files)
 
@@ -80,7 +80,7 @@ def story(spark, folder):
         for number in range(2, 4):
             write(files, number)
             query.processAllAvailable()
-        assert len(query.history().orderBy("batch").collect()[-1].partition_rows) == 3
+        assert len(query.history().dataframe().orderBy("batch").collect()[-1].partition_rows) == 3
         assert query.plan.partitions == 3
         assert in_state(query.state()) == expected(spark, files)
         assert in_state(query.state(1)) != expected(spark, files)

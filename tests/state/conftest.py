@@ -52,12 +52,16 @@ class Hand:
         self.log.append(commit, self.epoch)
         return commit
 
+    def snapshot(self, table, group, section):
+        """A snapshot of a group as it is at ``table``."""
+        return Snapshot(table.chains[group].version, section)
+
     def batch(self, table, changes, *, reset=(), snapshots=(), dropped=()):
         """The next version: ``changes`` by group, and snapshots of some groups as they are at ``table``."""
         version = table.version + 1
         sections = self.file(version, changes, reset=reset) if changes else {}
         made = self.file(version, dict.fromkeys(snapshots, ()), folder="snapshots") if snapshots else {}
-        taken = {group: Snapshot(table.chains[group].version, section) for group, section in made.items()}
+        taken = {group: self.snapshot(table, group, section) for group, section in made.items()}
         return self.append(version, sections, taken, dropped)
 
 

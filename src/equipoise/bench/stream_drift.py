@@ -62,7 +62,7 @@ def drifting_keys(batches: int, keys: int, rows: int, seed: int) -> list[NDArray
 
 
 def _outcome(seconds: list[float], at: Path, spark: Any, keys: list[NDArray[np.int64]]) -> dict[str, Any]:
-    rows = history(str(at), spark=spark).orderBy("batch").collect()
+    rows = history(str(at), spark=spark).dataframe().orderBy("batch").collect()
     bounds = [lower_bound(_PARTITIONS, np.unique(batch, return_counts=True)[1].max() / len(batch)) for batch in keys]
     replans = [row for row in rows if row.applied]
     return {

@@ -30,6 +30,6 @@ def run(context: Context) -> Result:
                 processor = VectorTotals(time.sleep, ideal_seconds * _SLOTS / _ROWS)
                 seconds[name] += run_stateful(stream, processor, TOTALS, _PARTITIONS, at, **options)[1:]
                 if name == "auto":
-                    moves += history(str(at), spark=spark).where("applied").count()
+                    moves += history(str(at), spark=spark).dataframe().where("applied").count()
     metrics = {"over_hash": median(seconds["auto"]) / median(seconds["hash"]), "moves": float(moves)}
     return Result(metrics, {"seconds": seconds, "batches": batches, "rounds": rounds})

@@ -13,7 +13,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from equipoise import __version__, bench
-from equipoise.cli import dashboard, demo, plans, reproduce, simulate, state
+from equipoise.cli import (
+    advise,
+    balance,
+    completion,
+    dashboard,
+    demo,
+    plans,
+    profile,
+    reproduce,
+    simulate,
+    state,
+    stream,
+)
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import EquipoiseError
 
@@ -48,7 +60,7 @@ def _options(
 
 @app.command("bench")
 def bench_command(
-    name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.")],
+    name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.", autocompletion=completion.benchmarks)],
     *,
     quick: Annotated[
         bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute, `peers` within three.")
@@ -111,6 +123,10 @@ def _print_report(report: bench.Report) -> None:
 app.command("dashboard")(dashboard.command)
 app.command("demo")(demo.command)
 app.command("reproduce")(reproduce.command)
+app.command("profile")(profile.command)
+app.command("advise")(advise.command)
+app.command("balance")(balance.command)
+app.command("stream")(stream.command)
 app.command("simulate")(simulate.command)
 app.add_typer(plans.app, name="plan")
 app.add_typer(state.app, name="state")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import InvalidArgument
 from equipoise.pictures import partition_bars, require_matplotlib, stream_figure
 from equipoise.web_page import Section, as_page, as_svg, as_table
@@ -35,14 +36,16 @@ def command(
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Serve and open the live page of the balanced run while it runs.")
     ] = False,
+    json: Json = None,
 ) -> None:
     """Run a stream by plain hash and by equipoise; print a table and write a report with pictures."""
+    require_folder(json)
     require_matplotlib()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument(f"the folder {out} cannot be made ({error}); name another with --out") from error
-    console = Console()
+    console = Console(stderr=json == "-")
     swap = batches // 2
     told = (
         f"A stream of {batches} batches of {rows:,} rows over {_KEYS:,} keys, Zipf 1.2; at batch {swap} the hot keys "
@@ -58,6 +61,9 @@ def command(
     path = out / "report.html"
     path.write_text(_page(found, summary, told, partitions), encoding="utf-8")
     console.print(f"Report with pictures: [bold]{path.resolve()}[/]", soft_wrap=True)
+    if json is not None:
+        histories = {name: run["history"] for name, run in found.items()}
+        write_json({"report": str(path.resolve()), "same_state": same, "histories": histories}, json)
     if not same:
         raise typer.Exit(1)
 

@@ -1,20 +1,30 @@
 """What the commands share: a result as a table for people or as JSON for programs."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from equipoise.errors import InvalidArgument
+from equipoise.pictures import require_picture, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Json = Annotated[str | None, typer.Option("--json", help="Write the result as JSON to a file or, -, stdout.")]
 """The option that every command has."""
+
+Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw a picture: .png, .svg or .pdf.")]
+"""The option of commands that can draw what they found."""
 
 
 def require_folder(json: str | None) -> None:
@@ -62,6 +72,42 @@ def show(
     for row in found:
         table.add_row(*(_text(row.get(name)) for name in names))
     Console().print(table)
+
+
+def require_plot(plot: str | None) -> None:
+    """Refuse a picture that could not be drawn before any work is done."""
+    if plot is not None:
+        require_picture(plot)
+
+
+def draw(figure: Callable[[], "Figure"], plot: str | None) -> None:
+    """Draw a picture where one is wanted, and say where it is."""
+    if plot is not None:
+        save(figure(), plot)
+        Console(stderr=True).print(f"picture: {escape(plot)}", highlight=False, soft_wrap=True)
+
+
+class Working:
+    """A spinner that says what is done now."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task = progress, task
+
+    def __call__(self, text: str) -> None:
+        """Say what is done now."""
+        self._progress.update(self._task, description=escape(text))
+
+    def line(self, text: str) -> None:
+        """Print a line that stays."""
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def working(first: str) -> Iterator[Working]:
+    """A spinner with the time that has passed, on the standard error, while the block runs."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Working(progress, progress.add_task(escape(first), total=None))
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from equipoise.cli.output import Json, show, write_json
+from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
 from equipoise.errors import InvalidArgument
 from equipoise.plan import Plan, diff
 
@@ -17,8 +17,10 @@ Version = Annotated[int | None, typer.Option("--version", "-v", help="A plan of 
 
 
 @app.command("show")
-def show_plan(place: Place, *, version: Version = None, json: Json = None) -> None:
+def show_plan(place: Place, *, version: Version = None, plot: Plot = None, json: Json = None) -> None:
     """What a plan says: its partitions, tail groups, isolated and split keys, and why it was made."""
+    require_folder(json)
+    require_plot(plot)
     plan = _plan(place, version)
     facts: dict[str, Any] = {
         "version": plan.version,
@@ -32,6 +34,7 @@ def show_plan(place: Place, *, version: Version = None, json: Json = None) -> No
         {"key": f"{key % 2**64:016x}", "partition": partition, "pieces": plan.widths.get(key, 1)}
         for key, partition in plan.isolated.items()
     ]
+    draw(plan.plot, plot)
     if json is not None:
         write_json(facts | {"isolated": keys, "tail": plan.tail.tolist()}, json)
         return
@@ -49,9 +52,12 @@ def diff_plans(
         int | None, typer.Option("--from", help="Plan of the first; default the one before the last.")
     ] = None,
     last: Annotated[int | None, typer.Option("--to", help="Plan of the second; default its next one.")] = None,
+    plot: Plot = None,
     json: Json = None,
 ) -> None:
     """What moves from one plan to another."""
+    require_folder(json)
+    require_plot(plot)
     later = _plan(after or before, last)
     if after is None and first is None:
         known = [version for version in _versions(before) if version < later.version]
@@ -64,28 +70,46 @@ def diff_plans(
         for what, group in (("key", {f"{k % 2**64:016x}": m for k, m in found.keys.items()}), ("group", found.groups))
         for name, move in group.items()
     ]
+    draw(found.plot, plot)
     show(moves, json, title=str(found), columns=["what", "name", "from", "to"])
 
 
 @app.command()
-def pin(checkpoint: Checkpoint) -> None:
+def pin(checkpoint: Checkpoint, *, json: Json = None) -> None:
     """Keep the plan in force until `unpin`."""
+    require_folder(json)
     plan = _steering(checkpoint).pin()
-    typer.echo(f"plan {plan.version} stays until `equipoise plan unpin`, from the batch after the next on")
+    _told(
+        plan.version, f"plan {plan.version} stays until `equipoise plan unpin`, from the batch after the next on", json
+    )
 
 
 @app.command()
-def rollback(checkpoint: Checkpoint, version: Annotated[int, typer.Argument(help="A plan of the checkpoint.")]) -> None:
+def rollback(
+    checkpoint: Checkpoint,
+    version: Annotated[int, typer.Argument(help="A plan of the checkpoint.")],
+    *,
+    json: Json = None,
+) -> None:
     """Go back to an earlier plan, and keep it until `unpin`."""
+    require_folder(json)
     plan = _steering(checkpoint).rollback(version)
-    typer.echo(f"plan {plan.version} is used again and stays until `equipoise plan unpin`")
+    _told(plan.version, f"plan {plan.version} is used again and stays until `equipoise plan unpin`", json)
 
 
 @app.command()
-def unpin(checkpoint: Checkpoint) -> None:
+def unpin(checkpoint: Checkpoint, *, json: Json = None) -> None:
     """Plan by the load again."""
+    require_folder(json)
     _steering(checkpoint).unpin()
-    typer.echo("plans follow the load again, from the batch after the next on")
+    _told(None, "plans follow the load again, from the batch after the next on", json)
+
+
+def _told(held: int | None, text: str, json: str | None) -> None:
+    if json is None:
+        typer.echo(text)
+    else:
+        write_json({"held": held}, json)
 
 
 def _plan(place: str, version: int | None) -> Plan:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from equipoise.cli import completion
 from equipoise.cli import scale as scaled
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import InvalidArgument
@@ -28,9 +29,14 @@ _SHOWN = "shuffle,key-grouping,partial-key,d-choices,w-choices,dynamic-key"
 def command(
     *,
     splitters: Annotated[
-        str | None, typer.Option(help=f"Splitters or planners, separated by commas; default {_SHOWN}.")
+        str | None,
+        typer.Option(
+            help=f"Splitters or planners, separated by commas; default {_SHOWN}.", autocompletion=completion.splitters
+        ),
     ] = None,
-    workload: Annotated[str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.")] = "zipf",
+    workload: Annotated[
+        str, typer.Option(help=f"One of {', '.join(WORKLOADS)}.", autocompletion=completion.workloads)
+    ] = "zipf",
     parquet: Annotated[
         Path | None, typer.Option(exists=True, help="Keys from a Parquet file or folder instead of a workload.")
     ] = None,

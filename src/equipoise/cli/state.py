@@ -1,4 +1,4 @@
-"""Keyed state: ``equipoise state show|history|verify``; none of them disturbs a running query."""
+"""Keyed state: ``equipoise state show|history|verify|compact``; none of them disturbs a running query."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,11 +6,13 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich import filesize
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
 
-from equipoise.cli.output import Json, show
+from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
 from equipoise.errors import EquipoiseError
+from equipoise.pictures import history_figure
 
 app = typer.Typer(help="Look at the keyed state of a query, and at what became of its batches.", no_args_is_help=True)
 
@@ -33,12 +35,16 @@ def history(
     checkpoint: Checkpoint,
     *,
     last: Annotated[int, typer.Option(min=1, help="Number of batches, the latest.")] = 20,
+    plot: Plot = None,
     json: Json = None,
 ) -> None:
     """What became of the latest batches: measures, decisions and their reasons."""
+    require_folder(json)
+    require_plot(plot)
     from equipoise.state.history import history_rows
 
     rows = history_rows(checkpoint)[-last:]
+    draw(lambda: history_figure(rows), plot)
     show(rows, json, title=f"Batches of {checkpoint}", columns=_BATCHES)
 
 
@@ -77,6 +83,42 @@ def verify(checkpoint: Checkpoint, *, json: Json = None) -> None:
         typer.echo(f"{len(found)} files of {checkpoint} are as they were written")
     if damaged:
         raise typer.Exit(1)
+
+
+@app.command()
+def compact(
+    checkpoint: Annotated[str, typer.Argument(help="A query's checkpoint; the query must not be running.")],
+    *,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Go on where a query of another machine has not said that it ended."),
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Fold changes into snapshots and delete all that the last version does not need; it alone can be read then."""
+    from equipoise.state.compaction import compact as make_small
+    from equipoise.storage import Storage
+
+    require_folder(json)
+    columns = SpinnerColumn(), TextColumn("folding key groups"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        done = make_small(
+            Storage(checkpoint),
+            take_over=take_over,
+            tell=lambda folded, of: progress.update(task, completed=folded, total=of),
+        )
+    if json is not None:
+        write_json(done, json)
+        return
+    rows = [{"": part, "before": _size(done.before[part]), "after": _size(done.after[part])} for part in done.before]
+    total = {"": "all", "before": _size(sum(done.before.values())), "after": _size(sum(done.after.values()))}
+    show([*rows, total], None)
+    typer.echo(f"version {done.version}: {done.folded} of {done.groups} key groups were written anew")
+
+
+def _size(count: int) -> str:
+    return filesize.decimal(count)
 
 
 def _checks(checkpoint: str) -> Iterator[tuple[str, str | None]]:

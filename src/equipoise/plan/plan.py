@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 import numpy as np
@@ -27,9 +27,14 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import Damaged, InvalidArgument, UnknownFormat
+from equipoise.errors import Damaged, InvalidArgument, Mismatch, UnknownFormat
 from equipoise.fingerprint_table import EMPTY, get, new_table, put_all
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
+from equipoise.pictures import plan_figure
+from equipoise.sketch.histogram import Histogram
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT = "equipoise-plan"
 FORMAT_VERSION = 1
@@ -218,6 +223,31 @@ class Plan:
             f"Plan(version={self.version}, planner={self.planner!r}, partitions={self.partitions}, "
             f"tail_groups={self.tail_groups}, isolated={len(self.isolated)}, reason={self.reason!r})"
         )
+
+    def plot(self, histogram: Histogram | None = None) -> "Figure":
+        """What each partition gets: its key groups or, with the shares of the hot keys, its load.
+
+        Parameters
+        ----------
+        histogram
+            Shares of the hot keys; what they leave is taken to be spread evenly over the tail groups. A key in pieces
+            is drawn whole, in the partition that merges it.
+        """
+        title = f"Plan {self.version} ({self.planner}) on {self.partitions} partitions"
+        if histogram is None:
+            groups = np.bincount(self.tail, minlength=self.partitions)
+            return plan_figure(groups, [(each, 1.0) for each in self.isolated.values()], title=title, unit="key groups")
+        if histogram.hash_seed != self.hash_seed:
+            raise Mismatch(
+                f"the histogram was made with hash seed {histogram.hash_seed} but the plan with {self.hash_seed}; "
+                "fingerprint both with the same seed"
+            )
+        shares = {key: 100 * share for key, share in histogram}
+        tail = np.bincount(self.tail, minlength=self.partitions) * 100 * histogram.rest / self.tail_groups
+        others = [key for key in shares if key not in self.isolated]
+        tail += np.bincount(self.assign(others), [shares[key] for key in others], self.partitions)
+        keys = [(partition, shares.get(key, 0.0)) for key, partition in self.isolated.items()]
+        return plan_figure(tail, keys, title=title, unit="share of the load, %", mean=100 / self.partitions)
 
     def to_json(self) -> str:
         """Readable stored form."""

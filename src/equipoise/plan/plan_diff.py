@@ -1,14 +1,18 @@
 """What changes between two plans: which key groups move, and how much load and state that is."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from equipoise.errors import Mismatch
+from equipoise.pictures import moves_figure
 from equipoise.plan.cost import Costs, price
 from equipoise.plan.plan import Plan
 from equipoise.sketch.histogram import Histogram
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Move(NamedTuple):
@@ -35,6 +39,8 @@ class PlanDiff:
     state
         State that moves, in the unit of the measured states, else as a share of the whole; ``None`` if no histogram
         was given.
+    partitions
+        Number of partitions, of the plan that has more.
     """
 
     before: int
@@ -43,6 +49,7 @@ class PlanDiff:
     keys: dict[int, Move]
     load: float | None
     state: float | None
+    partitions: int
 
     def __bool__(self) -> bool:
         """Whether anything moves."""
@@ -52,6 +59,10 @@ class PlanDiff:
         amount = "" if self.load is None else f": {self.load:.2%} of the load, state {self.state:.4g}"
         moves = f"{len(self.groups)} tail groups and {len(self.keys)} keys move"
         return f"plan {self.before} -> {self.after}: {moves}{amount}"
+
+    def plot(self) -> "Figure":
+        """What comes to each partition and what leaves it."""
+        return moves_figure(list(self.groups.values()), list(self.keys.values()), self.partitions, title=str(self))
 
 
 def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: Costs | None = None) -> PlanDiff:
@@ -84,8 +95,9 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     keys = np.union1d(before.isolated_keys, after.isolated_keys)
     key_moves = _moves(keys, before.assign(keys), after.assign(keys))
     group_moves = _moves(np.arange(before.tail_groups), before.tail, after.tail)
+    partitions = max(before.partitions, after.partitions)
     if histogram is None:
-        return PlanDiff(before.version, after.version, group_moves, key_moves, None, None)
+        return PlanDiff(before.version, after.version, group_moves, key_moves, None, None, partitions)
     if histogram.hash_seed != before.hash_seed:
         raise Mismatch(
             f"the histogram was made with hash seed {histogram.hash_seed} but the plans with {before.hash_seed}; "
@@ -96,7 +108,7 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     group_moved = before.tail != after.tail
     load = priced.key_load[key_moved].sum() + priced.group_load[group_moved].sum()
     state = priced.key_state[key_moved].sum() + priced.group_state[group_moved].sum()
-    return PlanDiff(before.version, after.version, group_moves, key_moves, float(load), float(state))
+    return PlanDiff(before.version, after.version, group_moves, key_moves, float(load), float(state), partitions)
 
 
 def _moves(items: np.ndarray, source: np.ndarray, target: np.ndarray) -> dict[int, Move]:

@@ -19,7 +19,8 @@ from equipoise.spark.report import Report, Strategy, profile
 from equipoise.spark.stream import sinks
 from equipoise.spark.stream.local import LocalQuery
 from equipoise.spark.stream.query import StatefulQuery
-from equipoise.spark.stream.state_reader import history, read_state
+from equipoise.spark.stream.query_history import QueryHistory, history
+from equipoise.spark.stream.state_reader import read_state
 from equipoise.spark.stream.stateful import StatefulStream, stateful
 from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
 
@@ -37,6 +38,7 @@ __all__ = [
     "MicrobatchStream",
     "Operation",
     "PartialFunction",
+    "QueryHistory",
     "Report",
     "StatefulQuery",
     "StatefulStream",

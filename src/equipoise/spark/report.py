@@ -127,16 +127,11 @@ class Report:
         pair = {name: self.strategies[name].loads for name in ("hash", strategy)}
         return partition_bars(pair, title=f"Load by {self.key} on {self.partitions} partitions")
 
-    def __rich__(self) -> Group:
-        histogram = self.sample.histogram()
+    def overview(self) -> Group:
+        """The strategies and the bound, without the keys, to be printed by ``rich``."""
         taken = "all rows" if self.sample.is_complete else f"a sample of {len(self.sample.fingerprints):,} rows"
         size = f"{self.sample.rows:,} rows, {self.partitions} partitions on {self.slots} slots"
         head = Text(f"Key {self.key}: {size}; from {taken}.")
-        keys = Table(title="Hottest keys", title_justify="left")
-        for name in ("fingerprint", "share", "+/-"):
-            keys.add_column(name, justify="right")
-        for key, share in histogram.top(10):
-            keys.add_row(format(key % 2**64, "016x"), f"{share:.2%}", f"{histogram.error:.2%}")
         table = Table(title="Predicted", title_justify="left")
         for name in ("strategy", "partitions", "fullest over mean", "time over ideal"):
             table.add_column(name, justify="left" if name == "strategy" else "right")
@@ -148,7 +143,16 @@ class Report:
                 f"{strategy.makespan / self.ideal_makespan:.2f}",
             )
         bound = Text(f"No plan that keeps keys whole gets the fullest partition below {self.bound:.2f} of the mean.")
-        return Group(head, keys, table, bound)
+        return Group(head, table, bound)
+
+    def __rich__(self) -> Group:
+        histogram = self.sample.histogram()
+        keys = Table(title="Hottest keys", title_justify="left")
+        for name in ("fingerprint", "share", "+/-"):
+            keys.add_column(name, justify="right")
+        for key, share in histogram.top(10):
+            keys.add_row(format(key % 2**64, "016x"), f"{share:.2%}", f"{histogram.error:.2%}")
+        return Group(self.overview(), keys)
 
     def __str__(self) -> str:
         console = Console(width=100, no_color=True, force_terminal=False)

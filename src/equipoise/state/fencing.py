@@ -81,7 +81,7 @@ class Epoch:
             self.storage.write(f"{FOLDER}/{self.name}{_RELEASED}", b"")
 
 
-def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int = 0) -> Epoch:
+def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int = 0, take_over: bool = True) -> Epoch:
     """Take over a checkpoint.
 
     Parameters
@@ -92,10 +92,12 @@ def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int
         Whether the query of an owner, started by this process, still runs.
     above
         An epoch that is known to have been in force, should its claim be lost.
+    take_over
+        Whether to fence off a query of another machine, of which nobody can see from here whether it is alive.
     """
     claims = _claims(storage)
     if claims:
-        _refuse_if_alive(storage, max(claims), is_active_here)
+        _refuse_if_alive(storage, max(claims), is_active_here, take_over=take_over)
     number = max([above, *(int(name[:10]) for name in claims)]) + 1
     epoch = Epoch(storage, number, uuid.uuid4().hex)
     storage.write(
@@ -128,7 +130,7 @@ def _claims(storage: Storage) -> list[str]:
     return [name for name in storage.names(FOLDER) if _NAME.fullmatch(name)]
 
 
-def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str], bool]) -> None:
+def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str], bool], *, take_over: bool) -> None:
     if storage.exists(f"{FOLDER}/{name}{_RELEASED}"):
         return
     try:
@@ -138,7 +140,12 @@ def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str]
             raise
         return  # another query is taking over at this moment; the check after the claim decides
     if machine != _machine():
-        return  # cannot be seen from here; it is fenced off
+        if take_over:
+            return  # cannot be seen from here; it is fenced off
+        raise CheckpointInUse(
+            f"a query of the machine {machine.split(' ')[0]} has not said that it ended, and from here it cannot be "
+            f"seen whether it runs on {storage.location}; stop it first, or take it over if it is gone"
+        )
     alive = is_active_here(name[11:]) if process == os.getpid() else _started(process) == started != 0
     if alive:
         raise CheckpointInUse(

@@ -84,10 +84,12 @@ class GarbageCollector:
                 names = self._storage.names(where)
                 if all(f"{where}/{name}" not in needed for name in names):
                     self._storage.delete_folder(where)
+                    failpoint("driver.in-garbage")
                     continue
                 for name in names:
                     if f"{where}/{name}" not in needed:
                         self._storage.delete(f"{where}/{name}")
+                        failpoint("driver.in-garbage")
                 self._storage.clean(where)
 
     def _delete_outputs(self, versions: Iterable[str]) -> None:

@@ -45,6 +45,9 @@ CHANGES, SNAPSHOT = 1, 2
 FRAME_BYTES = 4 * 1024 * 1024
 """Keys and values after which a frame is closed: what is held in memory of a group, however large it is."""
 
+FILE_HEAD_BYTES = 11
+"""Bytes of a file before its first section."""
+
 _FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
 _SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
 _CODEC = pa.Codec("zstd", 1)

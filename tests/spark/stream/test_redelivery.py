@@ -79,7 +79,11 @@ def test_a_committed_batch_that_spark_runs_again_is_delivered_not_computed(feed,
     assert second.calls == [1, 2]
     assert second.batches[1] == first.batches[1]
     assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 3, "b": 1}
-    assert [row.rows for row in history(ours.checkpoint, spark=spark).orderBy("batch").collect()] == [2, 1, 1]
+    assert [row.rows for row in history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [
+        2,
+        1,
+        1,
+    ]
 
 
 def test_user_code_that_failed_can_be_mended(feed, ours, spark):

@@ -74,7 +74,7 @@ def test_replanning_changes_no_answer(feed, ours, spark):
     assert balanced.batches == plain.batches
     for version in range(5):
         assert in_state(read_state(ours.checkpoint, version, spark=spark)) == in_files(source, version)
-    told = history(ours.checkpoint, spark=spark).orderBy("batch").collect()
+    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     first = told[0]
     assert (first.action, first.applied, first.plan, first.next_plan) == ("replan", True, 0, 1)
     assert first.imbalance_after < first.imbalance_before
@@ -90,7 +90,7 @@ def test_replanning_changes_no_answer(feed, ours, spark):
 def test_nothing_is_applied_where_it_is_not_wanted(feed, ours, spark, options):
     source = feed(SCHEMA, skewed(0), skewed(1))
     ours(source.stream(), "k", Slow(), OUT, 4, **options)
-    told = history(ours.checkpoint, spark=spark).orderBy("batch").collect()
+    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     assert [(row.plan, row.next_plan, row.applied) for row in told] == [(0, 0, False)] * 2
     if options == {"mode": "advise"}:
         assert told[0].action == "replan"
@@ -110,7 +110,7 @@ def test_a_running_query_does_what_it_is_told(feed, tmp_path, collected):
             source.add(skewed(source.files))
             query.processAllAvailable()
         assert in_state(query.state()) == in_files(source, source.files)
-        return query.history().orderBy("batch").collect()[-1]
+        return query.history().dataframe().orderBy("batch").collect()[-1]
 
     try:
         first = batches(1)
@@ -143,7 +143,7 @@ def test_a_running_query_does_what_it_is_told(feed, tmp_path, collected):
             query.rescale(17)
         with pytest.raises(InvalidArgument, match="numPartitions"):
             query.rescale(0)
-        reasons = [row.reason for row in query.history().where("action = 'hold'").collect()]
+        reasons = [row.reason for row in query.history().dataframe().where("action = 'hold'").collect()]
         assert reasons == ["plan 1 was asked for", "plain hash was asked for"]
     finally:
         query.stop()

@@ -209,7 +209,7 @@ def test_on_spark_too(feed, ours, spark):
     split = ours(source.stream(), *shape, load="rows")
     whole = ours(source.stream(), *shape, load="rows", split=False, checkpoint="whole")
     assert split.batches == whole.batches
-    told = history(ours.checkpoint, spark=spark).orderBy("batch").collect()
+    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     assert told[0].action == "split"
     assert told[1].imbalance_rows < told[0].imbalance_rows
     assert any(plan.widths for plan in plans(ours.checkpoint))

@@ -139,7 +139,7 @@ def test_history_tells_of_every_batch(feed, ours, spark):
     source = feed("k string, v int, t timestamp", [("a", 1, first)], [("b", 2, second)])
     stream = source.stream().withWatermark("t", "10 seconds")
     ours(stream, "k", Renewed(), "k string, n int, items string")
-    told = history(ours.checkpoint, spark=spark).orderBy("batch")
+    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch")
     first, second = told.collect()
     assert (first.batch, first.rows, first.output_rows, first.watermark) == (0, 1, 1, None)
     assert second.watermark.timestamp() == 90
@@ -154,6 +154,9 @@ def test_history_tells_of_every_batch(feed, ours, spark):
     assert 1 <= first.imbalance_seconds_hash <= 2
     assert sum(second.partition_state) == second.state_bytes
     assert len(second.partition_state) == 2
+    kept = history(ours.checkpoint)
+    assert [row["batch"] for row in kept.rows] == [0, 1]
+    assert len(kept.plot().axes) == 3
 
 
 class Bell(StatefulProcessor):

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from equipoise.errors import EquipoiseError
-from equipoise.spark.stream.state_reader import history, read_state
+from equipoise.spark.stream.query_history import QueryHistory, history
+from equipoise.spark.stream.state_reader import read_state
 from equipoise.spark.stream.steering import Steering
 from equipoise.state.fencing import Epoch
 
@@ -46,7 +47,7 @@ class StatefulQuery(Steering):
         self.query.stop()
         self._releasing.join()
 
-    def history(self) -> DataFrame:
+    def history(self) -> QueryHistory:
         """What became of every batch; see ``equipoise.spark.history``."""
         return history(self._epoch.storage.location, spark=self._spark)
 

@@ -15,22 +15,11 @@ from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.contents import TIMERS, group_entries, kept_version, key_states
 from equipoise.state.handle import VariableSpec
-from equipoise.state.history import history_rows
 from equipoise.state.log import Chain
 from equipoise.state.section_reader import SectionReader
 from equipoise.storage import Storage
 
 _KEYS_AT_A_TIME = 10_000
-
-_HISTORY = (
-    "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, split_rows bigint, "
-    "seconds double, work_seconds double, target_seconds double, imbalance_rows double, imbalance_seconds double, "
-    "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
-    "state_bytes bigint, plan bigint, next_plan bigint, action string, applied boolean, reason string, bound double, "
-    "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
-    "move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
-    "partition_seconds array<double>, partition_state array<bigint>"
-)
 
 
 def read_state(path: str, version: int | None = None, *, spark: SparkSession | None = None) -> DataFrame:
@@ -48,7 +37,7 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     spark
         The session; default the active one.
     """
-    session = _session(spark)
+    session = active_session(spark)
     storage = Storage(path)
     identity, commit, table, variables = kept_version(storage, version)
     schema = _state_schema(identity, variables)
@@ -60,58 +49,8 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     return parts.mapInArrow(read, schema)
 
 
-def history(path: str, *, spark: SparkSession | None = None) -> DataFrame:
-    """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
-
-    Columns
-    -------
-    ``batch``, ``time``, ``watermark``
-        Number of the batch, its processing time, and the watermark that it ran under.
-    ``rows``, ``output_rows``, ``split_rows``
-        Rows that came in and went out; rows of split keys, which other tasks reduced than those that own the keys.
-    ``seconds``, ``work_seconds``, ``target_seconds``
-        Time of the batch, of the user's code in all tasks together, and that a batch may take: the interval of the
-        trigger or ``targetSeconds``, NULL where there is neither.
-    ``imbalance_rows``, ``imbalance_seconds``
-        Rows and work of the fullest partition over the mean.
-    ``imbalance_rows_hash``, ``imbalance_seconds_hash``
-        What they would have been by plain hash, for the very same rows.
-    ``bound_rows``, ``bound_seconds``
-        What no plan could have gone below while the hottest key stays whole.
-    ``state_bytes``, ``partition_state``
-        State before the batch, of all and of each partition.
-    ``partition_rows``, ``partition_seconds``
-        Rows and time of each task.
-    ``plan``, ``next_plan``
-        Versions of the plan of this batch and of the next.
-    ``action``, ``applied``, ``reason``
-        What was decided, whether it was done, and why.
-    ``imbalance_before``, ``bound``
-        What the decision rests on: imbalance and its bound by the load on record, which goes back further than a batch,
-        and counts what the option ``load`` says.
-    ``imbalance_after``, ``gain_seconds``
-        Where a plan was made: the imbalance that it is to have, and the seconds that it saves over the horizon.
-    ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
-        What the plan moves, and how long that takes the partition with most of it.
-
-    Parameters
-    ----------
-    path
-        The query's ``checkpointLocation``.
-    spark
-        The session; default the active one.
-    """
-    session = _session(spark)
-    names = [part.split()[0] for part in _HISTORY.split(", ")]
-    rows = [tuple(each.get(name) for name in names) for each in history_rows(path)]
-    milliseconds = _HISTORY.replace("time timestamp", "time bigint").replace("watermark timestamp", "watermark bigint")
-    df = session.createDataFrame(rows, milliseconds)
-    return df.selectExpr(
-        *(f"timestamp_millis({name}) AS {name}" if name in {"time", "watermark"} else name for name in names)
-    )
-
-
-def _session(spark: SparkSession | None) -> SparkSession:
+def active_session(spark: SparkSession | None) -> SparkSession:
+    """The session that was given, else the active one."""
     found = spark or SparkSession.getActiveSession()
     if found is None:
         raise InvalidArgument("there is no active Spark session; create one, or pass spark=")

@@ -1,0 +1,137 @@
+"""The Spark session of a command: the one that is there, or a quiet one of its own that is stopped at the end."""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.errors import InvalidArgument, SparkFailed
+from equipoise.requirements import require_java, require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs, such as local[4]; default as Spark is set up, else all cores of this machine."
+    ),
+]
+Remote = Annotated[str | None, typer.Option(help="A Spark Connect server instead, such as sc://host:15002.")]
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be given several times.")
+]
+
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # a stream that is stopped within a batch is told from a failed one by a pattern that needs a deep stack
+    "spark.driver.extraJavaOptions": (
+        f"-Xss16m -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    ),
+}
+
+
+@contextmanager
+def spark_session(
+    master: str | None, remote: str | None, conf: Sequence[str] | None, tell: Callable[[str], None]
+) -> Iterator["SparkSession"]:
+    """A session; what goes wrong in Spark while it is used is told in our words.
+
+    Parameters
+    ----------
+    master, remote, conf
+        As the user gave them.
+    tell
+        Says what is done now.
+    """
+    settings = named_values("--conf", conf)
+    if master is not None and remote is not None:
+        raise InvalidArgument("--master starts Spark and --remote goes to one that runs; give one of them")
+    require_pyspark()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is None and remote is None and "SPARK_REMOTE" not in os.environ:
+        require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if there is None:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too
+    tell("starting Spark" if there is None else "Spark is there")
+    try:
+        spark = there or _started(SparkSession.builder, master, remote, settings)
+        try:
+            yield spark
+        finally:
+            if there is None:
+                tell("stopping Spark")
+                hush(spark)
+                spark.stop()
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailed(f"Spark failed: {spark_message(error)}") from error
+
+
+def _started(builder: Any, master: str | None, remote: str | None, settings: dict[str, str]) -> "SparkSession":
+    builder = builder.appName("equipoise")
+    if remote is not None:
+        builder = builder.remote(remote)
+    else:
+        settings = _QUIET | settings
+        builder = builder if master is None else builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    return spark
+
+
+def hush(spark: "SparkSession") -> None:
+    """Let Spark say nothing any more: what is ended in the midst of its work is no error."""
+    from pyspark.sql.utils import is_remote
+
+    if not is_remote():
+        spark.sparkContext.setLogLevel("OFF")
+
+
+def named_values(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Texts of the form NAME=VALUE as a dictionary.
+
+    Parameters
+    ----------
+    option
+        Name of the option, for the error.
+    given
+        As the user gave them.
+
+    Examples
+    --------
+    >>> named_values("--conf", ["spark.sql.shuffle.partitions=8", "a=b=c"])
+    {'spark.sql.shuffle.partitions': '8', 'a': 'b=c'}
+    """
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name.strip() or not equals:
+            raise InvalidArgument(f"{option} is NAME=VALUE, got {text!r}")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def spark_message(error: Exception) -> str:
+    """What Spark says, without the trace of its own code."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.toString()) if java is not None else str(error)
+    kept = []
+    for line in text.strip().splitlines():
+        if line.lstrip().startswith(("at ", "JVM stacktrace", "Driver stacktrace")):
+            break
+        kept.append(line)
+    told = re.sub(r"^[\w.$]+(?:Exception|Error): ", "", "\n".join(kept).strip())
+    return re.sub(r"[.;]? SQLSTATE: \w+", "", told) or type(error).__name__

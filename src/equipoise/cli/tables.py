@@ -1,0 +1,125 @@
+"""Tables that commands read and write: files by their suffix, or tables of the session's catalog."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.cli.session import spark_message
+from equipoise.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Source = Annotated[
+    str, typer.Argument(help="A file or folder (Parquet, CSV, JSON, ORC), or a table of the session's catalog.")
+]
+Key = Annotated[str, typer.Option("--key", "-k", help="Key column; several are separated by commas.")]
+Format = Annotated[
+    str | None, typer.Option(help="How SOURCE is stored, for spark.read.format; default by the suffix of its files.")
+]
+Option = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="An option of the reader; may be given several times."),
+]
+Partitions = Annotated[
+    int | None, typer.Option("--partitions", "-n", min=1, help="N; default spark.sql.shuffle.partitions.")
+]
+Weight = Annotated[
+    str | None, typer.Option(help="Load of a row, an SQL expression such as length(body); default: each counts 1.")
+]
+SampleRows = Annotated[int, typer.Option("--sample", min=1, help="Number of rows to sample, about.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="Tasks that run at a time; default as Spark states it.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the sampling.")]
+
+FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc"}
+"""Formats by the suffix of a file; ``.gz`` and the like may follow."""
+
+_COMPRESSED = {"gz", "bz2", "zst", "lz4", "snappy", "deflate"}
+_CSV = {"header": "true", "inferSchema": "true"}
+
+
+def key_columns(key: str) -> list[str]:
+    """Names of the key columns.
+
+    Examples
+    --------
+    >>> key_columns("country, host")
+    ['country', 'host']
+    """
+    names = [name.strip() for name in key.split(",") if name.strip()]
+    if not names:
+        raise InvalidArgument("the key has no column; name at least one, for example --key host")
+    return names
+
+
+def format_of(place: str) -> str | None:
+    """Format by the suffix of a path, or by that of the files in a local folder; ``None`` where none is known.
+
+    Examples
+    --------
+    >>> format_of("visits.csv.gz"), format_of("s3://bucket/visits.parquet/"), format_of("visits")
+    ('csv', 'parquet', None)
+    """
+    parts = place.rstrip("/").rpartition("/")[2].lower().split(".")[1:]
+    if parts and parts[-1] in _COMPRESSED:
+        parts.pop()
+    if parts and parts[-1] in FORMATS:
+        return FORMATS[parts[-1]]
+    if Path(place).is_dir():
+        files = (path.name for path in sorted(Path(place).rglob("*.*")) if not path.name.startswith(("_", ".")))
+        return next((known for known in map(format_of, files) if known is not None), None)
+    return None
+
+
+def read_table(spark: "SparkSession", place: str, format: str | None, options: Mapping[str, str]) -> "DataFrame":  # noqa: A002 - Spark's own name
+    """A file, a folder or a table as a DataFrame.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    place
+        Path or URI, or name of a table.
+    format
+        As the user gave it.
+    options
+        Of the reader. CSV has a header and its types are found out, unless options say otherwise.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    chosen = format or format_of(place)
+    is_path = "/" in place or Path(place).exists()
+    if chosen is None and is_path:
+        what = "is not there" if "://" not in place and not Path(place).exists() else "does not tell its format"
+        raise InvalidArgument(
+            f"{place} {what}; give a file or a folder, with --format where its suffix does not say it"
+        )
+    try:
+        if chosen is None:
+            return spark.table(place)
+        settings = {**(_CSV if chosen == "csv" else {}), **options}
+        return spark.read.format(chosen).options(**settings).load(place)
+    except (PySparkException, Py4JError) as error:  # a format that is not there is the latter
+        known = _tables(spark) if chosen is None else []
+        there = f"; there are the tables {', '.join(known)}" if known else ""
+        raise InvalidArgument(f"cannot read {place}: {spark_message(error).splitlines()[0]}{there}") from error
+
+
+def exists(spark: "SparkSession", path: str) -> bool:
+    """Whether there is a file or a folder, wherever Spark looks for it."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.read.format("binaryFile").load(path)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return False
+        raise
+    return True
+
+
+def _tables(spark: "SparkSession") -> Sequence[str]:
+    return [table.name for table in spark.catalog.listTables()]

@@ -1,0 +1,102 @@
+"""What became of every batch of a query: as rows, as a DataFrame, as a picture."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from equipoise.pictures import history_figure
+from equipoise.spark.stream.state_reader import active_session
+from equipoise.state.history import history_rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SCHEMA = (
+    "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, split_rows bigint, "
+    "seconds double, work_seconds double, target_seconds double, imbalance_rows double, imbalance_seconds double, "
+    "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
+    "state_bytes bigint, plan bigint, next_plan bigint, action string, applied boolean, reason string, bound double, "
+    "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
+    "move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
+    "partition_seconds array<double>, partition_state array<bigint>"
+)
+
+
+@dataclass(frozen=True)
+class QueryHistory:
+    """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
+
+    Parameters
+    ----------
+    rows
+        One for each batch, oldest first; times are in milliseconds since 1970.
+    spark
+        The session of the DataFrame; ``None`` for the active one.
+    """
+
+    rows: list[dict[str, Any]] = field(repr=False)
+    spark: SparkSession | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def dataframe(self) -> DataFrame:
+        """The batches as a DataFrame.
+
+        Columns
+        -------
+        ``batch``, ``time``, ``watermark``
+            Number of the batch, its processing time, and the watermark that it ran under.
+        ``rows``, ``output_rows``, ``split_rows``
+            Rows that came in and went out; rows of split keys, which other tasks reduced than those that own the keys.
+        ``seconds``, ``work_seconds``, ``target_seconds``
+            Time of the batch, of the user's code in all tasks together, and that a batch may take: the interval of the
+            trigger or ``targetSeconds``, NULL where there is neither.
+        ``imbalance_rows``, ``imbalance_seconds``
+            Rows and work of the fullest partition over the mean.
+        ``imbalance_rows_hash``, ``imbalance_seconds_hash``
+            What they would have been by plain hash, for the very same rows.
+        ``bound_rows``, ``bound_seconds``
+            What no plan could have gone below while the hottest key stays whole.
+        ``state_bytes``, ``partition_state``
+            State before the batch, of all and of each partition.
+        ``partition_rows``, ``partition_seconds``
+            Rows and time of each task.
+        ``plan``, ``next_plan``
+            Versions of the plan of this batch and of the next.
+        ``action``, ``applied``, ``reason``
+            What was decided, whether it was done, and why.
+        ``imbalance_before``, ``bound``
+            What the decision rests on: imbalance and its bound by the load on record, which goes back further than a
+            batch, and counts what the option ``load`` says.
+        ``imbalance_after``, ``gain_seconds``
+            Where a plan was made: the imbalance that it is to have, and the seconds that it saves over the horizon.
+        ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
+            What the plan moves, and how long that takes the partition with most of it.
+        """
+        names = [part.split()[0] for part in _SCHEMA.split(", ")]
+        rows = [tuple(each.get(name) for name in names) for each in self.rows]
+        milliseconds = _SCHEMA.replace("time timestamp", "time bigint")
+        milliseconds = milliseconds.replace("watermark timestamp", "watermark bigint")
+        df = active_session(self.spark).createDataFrame(rows, milliseconds)
+        return df.selectExpr(
+            *(f"timestamp_millis({name}) AS {name}" if name in {"time", "watermark"} else name for name in names)
+        )
+
+    def plot(self) -> "Figure":
+        """Time, balance and state batch by batch, with new plans marked."""
+        return history_figure(self.rows)
+
+
+def history(path: str, *, spark: SparkSession | None = None) -> QueryHistory:
+    """What became of every batch of a query, which may be running.
+
+    Parameters
+    ----------
+    path
+        The query's ``checkpointLocation``.
+    spark
+        The session of the DataFrame; default the active one.
+    """
+    return QueryHistory(history_rows(path), spark)

@@ -1,0 +1,181 @@
+"""Commands over tables: profile, advise and balance."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import get_args
+
+import pandas as pd
+import pytest
+
+from equipoise import AlreadyThere, InvalidArgument, SparkFailed, SparkUnavailable, fingerprint
+from equipoise.cli.advise import OperationName
+from equipoise.cli.session import named_values, spark_session
+from equipoise.cli.tables import format_of
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory, spark):  # noqa: ARG001 - the commands use this session
+    """The same rows in every format."""
+    folder = tmp_path_factory.mktemp("visits")
+    rows = pd.DataFrame({"host": ["hot"] * 600 + [f"h{i % 50}" for i in range(400)], "ms": range(1000)})
+    rows.to_parquet(folder / "visits.parquet")
+    rows.to_csv(folder / "visits.csv", index=False)
+    rows.to_json(folder / "visits.jsonl", orient="records", lines=True)
+    return folder
+
+
+def test_a_profile_names_hot_keys_and_strategies(visits, told):
+    text = told("profile", visits / "visits.parquet", "--key", "host", "-n", 8, "--slots", 4)
+    assert "1,000 rows, 8 partitions on 4 slots; from all rows" in text
+    assert "kip" in text
+    assert f"{fingerprint('hot') % 2**64:016x}" in text
+    assert "hot " not in text.split("Hottest keys")[1]
+
+
+@pytest.mark.parametrize("name", ["visits.parquet", "visits.csv", "visits.jsonl"])
+def test_a_profile_is_written_as_json_whatever_the_format(visits, told, name):
+    facts = json.loads(told("profile", visits / name, "-k", "host", "-n", 8, "--literal-keys", "--json", "-"))
+    assert (facts["rows"], facts["partitions"]) == (1000, 8)
+    assert facts["hot_keys"][0]["host"] == "hot"
+    assert facts["hot_keys"][0]["share"] == pytest.approx(0.6)
+    assert facts["bound"] == pytest.approx(4.8)
+    assert sum(facts["strategies"]["kip"]["loads"]) == pytest.approx(1)
+
+
+def test_a_weight_is_an_expression_and_a_table_of_the_catalog_is_a_source(visits, told, spark):
+    spark.read.parquet(str(visits / "visits.parquet")).createOrReplaceTempView("visits_of_today")
+    facts = json.loads(told("profile", "visits_of_today", "-k", "host,ms", "--weight", "ms * 2", "--json", "-"))
+    assert facts["key"] == ["host", "ms"]
+    assert facts["hottest_share"] == pytest.approx(999 / (999 * 500))
+
+
+def test_a_profile_is_drawn(visits, told, tmp_path):
+    told("profile", visits / "visits.parquet", "-k", "host", "--plot", tmp_path / "loads.svg")
+    assert "<svg" in (tmp_path / "loads.svg").read_text()
+
+
+def test_advice_has_a_reason_and_numbers(visits, told):
+    source = visits / "visits.parquet"
+    text = told("advise", source, "-k", "host", "-n", 8, "--slots", 4)
+    assert "one key carries 60.0% and cannot be split" in " ".join(text.split())
+    assert "hottest_share" in text
+    advice = json.loads(told("advise", source, "-k", "host", "-o", "aggregate", "-n", 8, "--slots", 4, "--json", "-"))
+    assert advice["action"] == "split the hot keys"
+    assert advice["numbers"]["hottest_share"] == pytest.approx(0.6)
+    joined = json.loads(told("advise", source, "-k", "host", "-o", "join", "--other", source, "--json", "-"))
+    assert joined["action"] == "broadcast the other side"
+
+
+def test_the_operations_are_those_of_the_library():
+    from equipoise.spark import Operation
+
+    assert list(get_args(OperationName)) == [each.value for each in Operation]
+
+
+def test_a_table_is_balanced_and_nothing_is_replaced_unasked(visits, told, refused, tmp_path, spark):
+    source, target, history = visits / "visits.parquet", tmp_path / "balanced", tmp_path / "run.history"
+    command = ["balance", source, target, "-k", "host", "-n", 4, "--history", history]
+    facts = json.loads(told(*command, "--json", "-"))
+    assert facts["rows"] == sum(each["rows"] for each in facts["partitions"]) == 1000
+    assert max(each["rows"] for each in facts["partitions"]) == 600
+    assert history.exists()
+    written = spark.read.parquet(str(target)).toPandas()
+    assert sorted(written["ms"]) == list(range(1000))
+    files = {path: pd.read_parquet(path) for path in target.glob("*.parquet")}
+    assert len([path for path, rows in files.items() if "hot" in set(rows["host"])]) == 1
+    assert "--mode overwrite" in refused(AlreadyThere, *command)
+    assert "fullest 2.40 x the mean" in told(*command, "--mode", "overwrite")
+    assert spark.read.parquet(str(target)).count() == 1000
+    told(*command, "--mode", "append", "--planner", "scan")
+    assert spark.read.parquet(str(target)).count() == 2000
+
+
+def test_the_format_of_a_target_goes_by_its_suffix(visits, told, tmp_path, spark):
+    told("balance", visits / "visits.csv", tmp_path / "out.csv", "-k", "host", "-n", 40, "--weight", "ms")
+    assert spark.read.csv(str(tmp_path / "out.csv"), header=True).count() == 1000
+
+
+def test_formats_are_told_by_suffixes_and_by_the_files_of_a_folder(visits, tmp_path):
+    assert [format_of(name) for name in ("a.JSON", "b.orc", "c.txt", "hdfs://x/d.csv.gz")] == [
+        "json",
+        "orc",
+        None,
+        "csv",
+    ]
+    assert format_of(str(visits)) == "csv"
+    assert format_of(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["profile", "{}/nothing.parquet", "-k", "host"], "nothing.parquet"),
+        (["profile", "{}/nothing", "-k", "host"], "is not there"),
+        (["profile", "no_such_table", "-k", "host"], "no_such_table"),
+        (["profile", "{}/visits.parquet", "-k", "hst"], "there is no column `hst` for the key; there are host, ms"),
+        (["profile", "{}/visits.parquet", "-k", " , "], "--key host"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--weight", "host"], "not a number"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--weight", "len("], "weight"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--plot", "loads.docx"], ".png"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--plot", "no/such/x.png"], "does not exist"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--json", "no/such/x.json"], "does not exist"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--option", "header"], "NAME=VALUE"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--conf", "=1"], "NAME=VALUE"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--master", "local", "--remote", "sc://x"], "one of them"),
+        (["profile", "{}/visits.parquet", "-k", "host", "--format", "xls"], "cannot read"),
+        (["advise", "{}/visits.parquet", "-k", "host", "-o", "join"], "--other"),
+        (["advise", "{}/visits.parquet", "-k", "host", "--other", "x"], "for joins"),
+        (["balance", "{}/visits.parquet", "{}/visits.parquet/", "-k", "host"], "another place"),
+        (["balance", "{}/visits.parquet", "{}/new", "-k", "host", "--planner", "best"], "kip"),
+    ],
+)
+def test_bad_input_is_told_in_our_words(visits, refused, arguments, message):
+    assert message in refused(InvalidArgument, *(each.format(visits) for each in arguments))
+    assert not (visits / "new").exists()
+
+
+def test_wrong_usage_has_exit_code_2(visits, told):
+    told("profile", visits / "visits.parquet", code=2)
+    told("advise", visits / "visits.parquet", "-k", "host", "-o", "sort", code=2)
+    told("balance", visits / "visits.parquet", visits / "new", "-k", "host", "--mode", "maybe", code=2)
+
+
+def test_what_fails_in_spark_is_told_without_its_trace(visits, refused):
+    weight = "assert_true(ms < 500) IS NULL"
+    message = refused(InvalidArgument, "profile", visits / "visits.parquet", "-k", "host", "--weight", weight)
+    assert "not a number" in message
+    number = "if(ms < 500, 1, raise_error('too slow'))"
+    message = refused(SparkFailed, "profile", visits / "visits.parquet", "-k", "host", "--weight", number)
+    assert "too slow" in message
+    assert "at org.apache" not in message
+
+
+def test_settings_are_names_and_values():
+    assert named_values("--conf", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    assert named_values("--conf", None) == {}
+
+
+def test_without_java_the_command_says_what_to_install(monkeypatch, tmp_path):
+    import pyspark.sql
+
+    monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with (
+        pytest.raises(SparkUnavailable, match="no Java was found; install it with"),
+        spark_session(None, None, None, lambda _: None),
+    ):
+        pass
+
+
+def test_a_command_starts_a_quiet_spark_of_its_own(visits):
+    command = [sys.executable, "-m", "equipoise", "profile", str(visits / "visits.csv"), "-k", "host", "--json", "-"]
+    settings = ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=6"]
+    answer = subprocess.run(
+        [*command, *settings], capture_output=True, text=True, timeout=300, check=False, env=os.environ | {"LANG": "C"}
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    facts = json.loads(answer.stdout)
+    assert (facts["partitions"], facts["slots"]) == (6, 1)
+    assert "Exception" not in answer.stderr
