@@ -66,7 +66,7 @@ PARTITIONS, WORKERS, BLOCK_COUNT = 16, 20, 16
 
 def svg(name: str) -> str:
     """A figure by its name, as SVG that takes the colour of its text from the page."""
-    style = {
+    style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
         "font.size": 9,
@@ -255,7 +255,9 @@ def _sketch(name: str) -> Figure:
     colours = dict(zip(_SKETCHES, (OURS, PLAIN, THIRD, VIOLET), strict=True))
     for other in sorted(_SKETCHES, key=lambda each: each == name):
         size, error, recall = zip(*_sketch_points(other), strict=True)
-        style = {"color": colours[other]} | ({"linewidth": 2.4, "marker": "o"} if other == name else {"linewidth": 0.9})
+        style: dict[str, Any] = {"color": colours[other]} | (
+            {"linewidth": 2.4, "marker": "o"} if other == name else {"linewidth": 0.9}
+        )
         left.plot([each / 1024 for each in size], [100 * each for each in error], label=other, **style)
         right.plot([each / 1024 for each in size], [100 * each for each in recall], label=other, **style)
     left.set_yscale("symlog", linthresh=0.001)
@@ -292,7 +294,7 @@ def _splitter(name: str, *variants: str) -> Figure:
     shown = {"key-grouping": PLAIN, name: OURS} | dict(zip(variants, (THIRD, VIOLET), strict=False))
     for each, colour in shown.items():
         loads = np.sort(_split_run(each).loads)[::-1]
-        style = {"drawstyle": "steps-mid", "linewidth": 2 if each == name else 1.4}
+        style: dict[str, Any] = {"drawstyle": "steps-mid", "linewidth": 2 if each == name else 1.4}
         left.plot(loads / loads.mean(), color=colour, label=f"{each}: {load_imbalance(loads):.2f}", **style)
     left.axhline(1, color=INK, linestyle=":", linewidth=1)
     left.set(title="Messages of each worker over the mean, sorted", xlabel="worker", ylim=(0, None))
@@ -436,7 +438,7 @@ def _windows() -> Figure:
                 return one + sign * other
 
             inverse = partial(counted, sign=-1) if name == "with an inverse" else None
-            window = Window(length, 1, counted, inverse)
+            window: Window[int, int] = Window(length, 1, counted, inverse)
             costs = []
             for batch in batches:
                 before = calls[0]
