@@ -73,5 +73,5 @@ def test_every_claim_holds_on_the_numbers_of_its_paper(name):
 def test_every_claim_can_fail(name):
     rows = printed(name)
     for claim in EXHIBITS[name].claims:
-        verdicts = {claim.check(Rows(spoiled(rows, seed))).verdict for seed in range(SPOILS)}
-        assert Verdict.FAILS in verdicts, claim.says
+        findings = (claim.check(Rows(spoiled(rows, seed))) for seed in range(SPOILS))
+        assert any(finding.verdict is Verdict.FAILS for finding in findings), claim.says

@@ -34,6 +34,7 @@ SETTINGS = {
     "workers": as_in_paper(10),
     "sources": as_in_paper(5),
     "service, ms": Setting("not given", 1.051, 1.051, 1.051),
+    "room of a worker": Setting("not given", 1000, 1000, 1000),
     "runs": Setting("not given", 1, 3, 3),
 }
 
@@ -46,6 +47,7 @@ NOTE = (
 )
 
 _ELECTION_TAIL = 300_000
+_LOOK = 2.0  # seconds of work between two looks at the clock, which ten workers do in a fifth of a second
 
 
 def election_shares(context: Context) -> NDArray[np.float64]:
@@ -81,10 +83,11 @@ def _drawn(shares: NDArray[np.float64], messages: int, seed: int) -> Any:
 
 
 def _once(context: Context, chunks: Any, method: str, workers: int | None, sources: int | None) -> Row:
+    service = context["service, ms"] / 1000
     options = ClusterOptions(
         sources=sources or context["sources"],
-        queue=QueueOptions(service=context["service, ms"] / 1000, capacity=1000),
-        step=2000,
+        queue=QueueOptions(service=service, capacity=context["room of a worker"]),
+        step=round(_LOOK / service),
     )
     cluster = Cluster(splitter_of(METHODS[method], workers or context["workers"]), options)
     for chunk in chunks:

@@ -35,11 +35,11 @@ NOTE = (
     "the counting. Computation load is the sum of beta_c(f), as the paper's example and equation 17 need it, not of f "
     "beta_c(f) as equation 3 prints. Readj takes its gains from the base that algorithm 4 prints; the one of "
     "equipoise, "
-    "with the base repaired, is beside it. Keys that are not tracked are placed in 131,072 groups of the ring."
+    "with the base repaired, is beside it. Keys that are not tracked are placed in up to 131,072 groups of the ring."
 )
 
 _LETTERS = {"C": Resource.CONSTANT, "L": Resource.LINEAR, "Q": Resource.QUADRATIC}
-_GROUPS = 2**17
+_MOST_GROUPS = 2**17
 _LISTED = 20_000  # keys that planners are shown; far more than any of them tracks
 
 SETTINGS = {
@@ -94,7 +94,7 @@ def grow(
     """
     keys = key_fingerprints(np.arange(len(shares)), seed)
     histogram = Histogram(keys[:_LISTED], shares[:_LISTED])
-    plan = uniform_plan(1, _GROUPS)
+    plan = uniform_plan(1, min(_MOST_GROUPS, 1 << (len(shares) - 1).bit_length()))
     for count in range(2, channels + 1):
         ring_tail.cache_clear()
         start = time.perf_counter()

@@ -127,11 +127,11 @@ def route(
 
     Sources that shuffle begin each at a worker of its own, or all would send to the same one at a time.
     """
-    make = splitter_of(splitter, workers, **splitter_options)
+    of_source = splitter_of(splitter, workers, **splitter_options)
     if splitter == Shuffle.name:
         seeds = count()
-        make = lambda _clock: Shuffle(workers, seed=next(seeds))  # noqa: E731 - stands in for what splitter_of gives
-    cluster = Cluster(make, options)
+        of_source = lambda _clock: Shuffle(workers, seed=next(seeds))  # noqa: E731 - stands in for what splitter_of gives
+    cluster = Cluster(of_source, options)
     offline = cluster.splitters[0]
     if isinstance(offline, OffGreedy):
         for keys in make(name, context):
