@@ -278,6 +278,19 @@ def test_stopping_ends_the_streams_and_frees_the_port(lived):
     again.server_close()
 
 
+def test_what_has_changed_is_told_before_the_end(story, monkeypatch):
+    monkeypatch.setattr(server, "_LOOK_EVERY", 60.0)
+    serving = DashboardServer(Watcher(story.play(1).folder, pause=0))
+    serving.start()
+    listener = Listener(serving)
+    assert len(listener.snapshot()["batches"]) == 1
+    story.play(1)
+    serving.stop()
+    assert len(listener.snapshot()["batches"]) == 2
+    assert listener.answer.read() == b""
+    listener.close()
+
+
 def test_many_may_ask_at_once(serving):
     found = []
     threads = [threading.Thread(target=lambda: found.append(ask(serving, "/data"))) for _ in range(12)]

@@ -84,7 +84,6 @@ def _measured(
     with (
         Progress(*columns, TextColumn("{task.fields[now]}"), console=console) as progress,
         scratch() as folder,
-        _served(folder / _folder("equipoise"), console) if dashboard else nullcontext(),
     ):
         waiting = progress.add_task("Spark", total=None, now="starting")
         with local_spark(slots) as spark:
@@ -94,15 +93,11 @@ def _measured(
             for name, options in _RUNS.items():
                 task = progress.add_task(name, total=batches, now="")
                 stream = read_batches(spark, folder / "rows", _SCHEMA, slots)
-                at = folder / _folder(name)
-                found[name] = _run(stream, at, partitions, ideal * slots / rows, options, progress, task)
+                at = folder / name.replace(" ", "-")
+                with _served(at, console) if dashboard and name == "equipoise" else nullcontext():
+                    found[name] = _run(stream, at, partitions, ideal * slots / rows, options, progress, task)
                 found[name]["bounds"] = bounds
     return found
-
-
-def _folder(name: str) -> str:
-    """Folder of the checkpoint of a run."""
-    return name.replace(" ", "-")
 
 
 @contextmanager

@@ -131,44 +131,32 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A query as its checkpoint shows it.
-
-    Parameters
-    ----------
-    location
-        The checkpoint.
-    query, key
-        Name of the query among all, and its key columns.
-    status, message
-        How it stands with the query, in one word and in a sentence.
-    batches
-        The latest batches, oldest first.
-    tasks
-        Rows, seconds and state of each partition in the last batch.
-    hot_keys
-        Keys with most load, hottest first.
-    plan
-        The plan of the next batch.
-    decisions
-        The latest decisions, newest first.
-    source
-        The latest batches of the source, where its spool was named.
-    totals
-        Sums.
-    """
+    """A query as its checkpoint shows it."""
 
     location: str
+    """The checkpoint."""
     query: str | None
+    """Name of the query among all; ``None`` where there is none yet."""
     key: list[str]
+    """Its key columns."""
     status: Status
+    """How it stands with the query, in one word."""
     message: str
+    """The same in a sentence."""
     batches: list[Batch]
+    """The latest batches, oldest first."""
     tasks: list[Task]
+    """Rows, seconds and state of each partition in the last batch."""
     hot_keys: list[HotKey]
+    """Keys with most load, hottest first."""
     plan: PlanFacts | None
+    """The plan of the next batch."""
     decisions: list[Decision]
+    """The latest decisions, newest first."""
     source: list[SourceBatch]
+    """The latest batches of the source, where its spool was named."""
     totals: Totals
+    """Sums."""
 
     def to_json(self) -> bytes:
         """The document."""

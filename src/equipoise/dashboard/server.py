@@ -176,7 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"retry: 2000\n\n")
         self._tell(seen)
         told = time.monotonic()
-        while not self.server.stopping.wait(_LOOK_EVERY):
+        stopping = False
+        while not stopping:
+            stopping = self.server.stopping.wait(_LOOK_EVERY)  # and then tells what has changed for a last time
             latest = self.server.watcher.look()
             if latest.number != seen.number:
                 self._tell(latest)
