@@ -11,6 +11,7 @@ from equipoise.errors import InvalidArgument
 from equipoise.reproduce import records
 from equipoise.reproduce.exhibit import Exhibit
 from equipoise.reproduce.records import Order, Record
+from equipoise.reproduce.sources import digest
 
 
 def reproduce(
@@ -32,6 +33,8 @@ def reproduce(
         Where progress is shown; default: standard error.
     """
     _refuse_useless_data(exhibits, order)
+    for exhibit in exhibits:
+        digest(exhibit.module)  # remembered from now on: the code that is run is the code of this moment
     columns = TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
         overall = progress.add_task("tables and figures", total=len(exhibits))
