@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Browser:
