@@ -117,11 +117,12 @@ def _write(df: "DataFrame", target: str, format: str | None, mode: Mode) -> None
         (writer.option("header", "true") if chosen == "csv" else writer).save(target)
     except KeyboardInterrupt:
         left = {
-            "error": "it holds no rows, or is not there: Spark shows files only when all are written; delete it",
-            "append": "it holds what it held before: Spark shows files only when all are written",
+            "error": "it holds no rows, as Spark shows files only when all are written; delete it if it is there",
+            "append": "it holds what it held before, as Spark shows files only when all are written",
             "overwrite": "what it held before may be gone",
         }[mode]
-        Console(stderr=True).print(f"interrupted while {escape(target)} was written; {left}; then run this again")
+        told = f"interrupted while {escape(target)} was written: {left}; run the command again"
+        Console(stderr=True).print(told, highlight=False, soft_wrap=True)
         raise
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def spark_session(
         require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if there is None:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too
+        _hear_only_us()
     tell("starting Spark" if there is None else "Spark is there")
     try:
         spark = there or _started(SparkSession.builder, master, remote, settings)
@@ -88,8 +89,18 @@ def _started(builder: Any, master: str | None, remote: str | None, settings: dic
         builder = builder if master is None else builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    before = signal.getsignal(signal.SIGINT)
     spark: SparkSession = builder.getOrCreate()
+    # Spark's own handler asks the JVM to end jobs, in the midst of another question, which fails; stopping ends them
+    signal.signal(signal.SIGINT, before)
     return spark
+
+
+def _hear_only_us() -> None:
+    """Show warnings of equipoise, but not those of the bridge to the JVM: what fails there is raised, too."""
+    handler = logging.StreamHandler()
+    handler.addFilter(logging.Filter("equipoise"))
+    logging.getLogger().addHandler(handler)
 
 
 def hush(spark: "SparkSession") -> None:

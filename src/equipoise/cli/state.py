@@ -17,17 +17,6 @@ from equipoise.pictures import history_figure
 app = typer.Typer(help="Look at the keyed state of a query, and at what became of its batches.", no_args_is_help=True)
 
 Checkpoint = Annotated[str, typer.Argument(help="A query's checkpoint; the query may be running.")]
-_BATCHES = (
-    "batch",
-    "rows",
-    "seconds",
-    "imbalance_rows",
-    "imbalance_seconds",
-    "state_bytes",
-    "plan",
-    "action",
-    "reason",
-)
 
 
 @app.command()
@@ -45,7 +34,26 @@ def history(
 
     rows = history_rows(checkpoint)[-last:]
     draw(lambda: history_figure(rows), plot)
-    show(rows, json, title=f"Batches of {checkpoint}", columns=_BATCHES)
+    if json is not None:
+        write_json(rows, json)
+        return
+    show([_batch(row) for row in rows], None, title=f"Batches of {checkpoint}; fullest task over the mean")
+    for row in rows:
+        typer.echo(f"batch {row['batch']}: {row['action']}, {row['reason']}")
+
+
+def _batch(row: dict[str, Any]) -> dict[str, Any]:
+    """A batch in the width of a terminal."""
+    return {
+        "batch": row["batch"],
+        "rows": f"{row['rows']:,}",
+        "s": f"{row['seconds']:.2f}",
+        "in rows": f"{row['imbalance_rows']:.2f}",
+        "in s": f"{row['imbalance_seconds']:.2f}",
+        "state": _size(row["state_bytes"] or 0),
+        "plan": row["plan"],
+        "action": row["action"],
+    }
 
 
 @app.command("show")
