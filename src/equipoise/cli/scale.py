@@ -93,13 +93,16 @@ def _with_means(figures: PlannerFigures) -> dict[str, object]:
 
 
 def _peak_memory() -> dict[str, int]:
-    """Most memory that this process held, and the largest of those it started, in bytes; empty where nobody knows."""
+    """Most memory that this process held, and any that it started, in bytes; empty where nobody knows.
+
+    A process that was started inherits the mark of the one that started it, so that the second is an upper bound.
+    """
     try:
         import resource
     except ImportError:  # not on Windows
         return {}
     unit = 1 if sys.platform == "darwin" else 1024
-    who = {"this process": resource.RUSAGE_SELF, "largest planning process": resource.RUSAGE_CHILDREN}
+    who = {"this process": resource.RUSAGE_SELF, "a planning process, at most": resource.RUSAGE_CHILDREN}
     return {name: unit * resource.getrusage(which).ru_maxrss for name, which in who.items()}
 
 
@@ -146,7 +149,7 @@ def _show(
     for name, trouble in troubles:
         if trouble:
             console.print(f"{name}: {trouble}", soft_wrap=True, highlight=False)
-    held = ", ".join(f"{_bytes(size)} in the {name}".replace("in the this", "in this") for name, size in memory.items())
+    held = ", ".join(f"{_bytes(size)} in {name}" for name, size in memory.items())
     console.print(f"{seconds:,.0f} s; most memory: {held or 'unknown'}", soft_wrap=True, highlight=False)
 
 
