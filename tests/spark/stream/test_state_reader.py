@@ -156,6 +156,7 @@ def test_history_tells_of_every_batch(feed, ours, spark):
     assert len(second.partition_state) == 2
     kept = history(ours.checkpoint)
     assert [row["batch"] for row in kept.rows] == [0, 1]
+    assert [row.rows for row in kept.orderBy(kept["batch"]).collect()] == [row["rows"] for row in kept.rows]
     assert len(kept.plot().axes) == 3
 
 
@@ -198,7 +199,7 @@ def test_a_timer_of_the_wall_clock_fires_without_new_rows(feed, tmp_path, collec
         state = query.state()  # while it runs
         assert state.columns == ["k", "since", "brief", "timers"]
         assert state.count() == 0
-        assert {row.target_seconds for row in query.history().collect()} == {1.0}
+        assert {row.target_seconds for row in query.history().dataframe().collect()} == {1.0}
     finally:
         query.stop()
     bells = [tuple(row) for row in collected.rows[2:]]

@@ -1,6 +1,7 @@
 """What became of every batch of a query: as rows, as a DataFrame, as a picture."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,12 +28,18 @@ _SCHEMA = (
 class QueryHistory:
     """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
 
+    It is used as the DataFrame that ``dataframe()`` gives, of which it has every method but ``plot``.
+
     Parameters
     ----------
     rows
         One for each batch, oldest first; times are in milliseconds since 1970.
     spark
         The session of the DataFrame; ``None`` for the active one.
+
+    Examples
+    --------
+    ``history(checkpoint).select("batch", "imbalance_rows", "reason").show()``
     """
 
     rows: list[dict[str, Any]] = field(repr=False)
@@ -40,6 +47,14 @@ class QueryHistory:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._dataframe, name)
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._dataframe[item]
 
     def dataframe(self) -> DataFrame:
         """The batches as a DataFrame.
@@ -75,6 +90,10 @@ class QueryHistory:
         ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
             What the plan moves, and how long that takes the partition with most of it.
         """
+        return self._dataframe
+
+    @cached_property
+    def _dataframe(self) -> DataFrame:
         names = [part.split()[0] for part in _SCHEMA.split(", ")]
         rows = [tuple(each.get(name) for name in names) for each in self.rows]
         milliseconds = _SCHEMA.replace("time timestamp", "time bigint")
