@@ -39,6 +39,7 @@ TINY = replace(
 ENV = Environment("0123456789abcdef", dirty=True, versions={"python": "3.11", "pyspark": "4.1"}, cores=2, seed=1)
 
 
+@pytest.mark.long
 def test_grouped_work_has_every_contender(spark):
     table = grouped_table(spark, 1.2, TINY, 1)
     assert set(table.seconds) == {
@@ -60,12 +61,14 @@ def test_joins_have_every_contender(spark):
     assert set(table.seconds) == {"plain", "adaptive", "equipoise", "broadcast", "salted 2", "salted 3"}
 
 
+@pytest.mark.long
 def test_streams_have_every_contender_and_seconds_of_the_later_batches(spark, tmp_path):
     table = stream_table(spark, tmp_path, TINY, Context())
     assert len(table.seconds) == 5
     assert all(len(seconds) == TINY.stream_batches - 1 for seconds in table.seconds.values())
 
 
+@pytest.mark.long
 def test_curves_have_a_point_for_each_size(spark, tmp_path):
     skew = grouped_curve(spark, "skew", TINY, Context())
     assert [point.at for point in skew.points] == [0.0, 1.2]

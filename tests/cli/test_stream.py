@@ -149,6 +149,7 @@ def test_an_option_of_the_policy_that_is_not_there_is_told(tmp_path, add, job, r
     assert not (tmp_path / "cp").exists()
 
 
+@pytest.mark.long
 def test_the_example_of_planned_micro_batches_ends_after_the_batches_asked_for(tmp_path, told, spark, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "examples" / "jobs" / "trending.toml").read_text(encoding="utf-8")

@@ -94,6 +94,7 @@ def test_every_method_has_a_page_with_a_figure():
         assert "/figures/" in pages[described_in[method]], method
 
 
+@pytest.mark.long
 def test_every_figure_is_drawn_and_shown(figures):
     shown = {name for text in PAGES.values() for name in re.findall(r"/figures/([\w-]+)\.svg", text)}
     assert shown == set(figures.FIGURES)
