@@ -58,7 +58,9 @@ class Browser:
                 return said["result"]
 
     def go(self, url, *, width=1280, height=900, scheme="light"):
-        """Open a page in a window of this size."""
+        """Open a page in a window of this size; what the page before it complained of is forgotten."""
+        self.call("Page.navigate", url="about:blank")
+        self.wait("location.href === 'about:blank'")
         self.complaints.clear()
         phone = width < 600
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)

@@ -63,7 +63,7 @@ def bench_command(
     name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.", autocompletion=completion.benchmarks)],
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute, `peers` within three.")
+        bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute, `peers` takes a few.")
     ] = False,
     json: Json = None,
     page: Annotated[

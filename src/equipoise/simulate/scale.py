@@ -102,7 +102,7 @@ FULL = ScaleOptions(partitions=10_000, messages=1_000_000_000, keys=100_000_000)
 """Past what one machine holds."""
 
 QUICK = ScaleOptions(partitions=500, messages=3_000_000, keys=1_000_000, hours=2, plan_limit=8.0)
-"""The same in less than a minute."""
+"""The same, sized for a minute on two idle cores."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ FULL = Sizes(
     state_batches=6,
     executors=(1, 2, 4),
 )
-"""Within 40 minutes on two cores."""
+"""Sized for 40 minutes on two idle cores."""
 
 QUICK = Sizes(
     ideal=1.0,
@@ -120,4 +120,4 @@ QUICK = Sizes(
     state_batches=3,
     executors=(1, 2),
 )
-"""Within three minutes."""
+"""Sized for three minutes on two idle cores."""
