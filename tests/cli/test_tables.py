@@ -46,7 +46,9 @@ def test_a_profile_is_written_as_json_whatever_the_format(visits, told, name):
 
 def test_a_weight_is_an_expression_and_a_table_of_the_catalog_is_a_source(visits, told, spark):
     spark.read.parquet(str(visits / "visits.parquet")).createOrReplaceGlobalTempView("visits_of_today")
-    facts = json.loads(told("profile", "global_temp.visits_of_today", "-k", "host,ms", "--weight", "ms * 2", "--json", "-"))
+    facts = json.loads(
+        told("profile", "global_temp.visits_of_today", "-k", "host,ms", "--weight", "ms * 2", "--json", "-")
+    )
     assert facts["key"] == ["host", "ms"]
     assert facts["hottest_share"] == pytest.approx(999 / (999 * 500))
 
