@@ -122,9 +122,8 @@ EXHIBIT = Exhibit(
             "On wikipedia-clickstream KG is better than the other methods",
             "figure 9c",
             _clickstream,
-            looked_into="With a key of 10 % on 10 workers the worker that has it gets about twice its part under "
-            "KG, which "
-            "is then slower than any method that splits it; the paper gives no reason for its result",
+            looked_into="With a key of 10 % on 10 workers the worker that has it gets about twice its part under KG, "
+            "which is then slower than any method that splits it; the paper gives no reason for its result",
         ),
     ),
     run=run,

@@ -86,10 +86,8 @@ EXHIBIT = Exhibit(
             "5, 8, 14, 30, 51",
             _reached,
             looked_into="The code cuts loads and thresholds to whole percents, so 7.24 % becomes 7 % and 3.41 % "
-            "becomes "
-            "3 %, and a key may spread over 15 of 20 and 34 of 50; a wide key whose machines are nearly at the "
-            "threshold "
-            "gets narrower again before it has come to the limit",
+            "becomes 3 %, and a key may spread over 15 of 20 and 34 of 50; a wide key whose machines are nearly at "
+            "the threshold gets narrower again before it has come to the limit",
         ),
     ),
     run=run,
@@ -107,6 +105,6 @@ EXHIBIT = Exhibit(
         {"of a key": "machines of a key"},
         line="which",
     ),
-    note="A key that is alone in its stream is spread by DKG as printed, asked every second, and as coded, asked every "
-    "15 seconds for its check of once a minute.",
+    note="A key that is alone in its stream is spread by DKG as printed, asked every second, and as coded, asked "
+    "every 15 seconds for its check of once a minute.",
 )

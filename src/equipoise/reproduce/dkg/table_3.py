@@ -94,10 +94,8 @@ EXHIBIT = Exhibit(
             "SG 2.45, DKG 1.24, PKG 1.16, KG 1.00",
             _cost,
             looked_into="A key of the tail that comes twice or more is at two workers under PKG and DKG, however "
-            "balanced "
-            "they are, and our tail, of Zipf's law, has many of those; the words of the tweets, which are not to "
-            "be had, "
-            "must have come in another way",
+            "balanced they are, and our tail, of Zipf's law, has many of those; the words of the tweets, which are "
+            "not to be had, must have come in another way",
         ),
     ),
     run=run,

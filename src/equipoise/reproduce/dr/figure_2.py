@@ -165,10 +165,9 @@ EXHIBIT = Exhibit(
             "KIP stays below 1.2 over Zipf of exponent 1",
             "below 1.2",
             _below_1_2_under_zipf,
-            looked_into="The hottest of 100,000 keys has 8.3 % under Zipf's law, more than a partition's part from 12 "
-            "partitions on, so no method that keeps keys whole can stay below 1.2; the released code draws from a "
-            "law whose "
-            "head is flattened, (i + 10)^-1",
+            looked_into="The hottest of 100,000 keys has 8.3 % under Zipf's law, more than a partition's part from "
+            "12 partitions on, so no method that keeps keys whole can stay below 1.2; the released code draws from a "
+            "law whose head is flattened, (i + 10)^-1",
         ),
         Claim("KIP reaches better balance with a larger histogram scale", "1, 2, 3, 4", _larger_scale),
     ),

@@ -122,7 +122,11 @@ EXHIBIT = Exhibit(
     claims=(
         Claim("All methods start at an imbalance of about 2.0, with a heavy first migration", "2.0", _starts_at_2),
         Claim("KIP improves the imbalance over Hash, Scan and Readj", "41 %, 29 %, 26 %", _better_balance),
-        Claim("KIP migrates less than Readj, Scan even less", "a factor of 4", _less_migration),
+        Claim(
+            "KIP migrates less than Readj, Scan even less",
+            "a factor of 4",
+            _less_migration,
+        ),
     ),
     run=run,
     draw=lambda rows: lines(
@@ -132,10 +136,8 @@ EXHIBIT = Exhibit(
         line="method",
         panel="stream",
     ),
-    note="The generated stream is Zipf 1.0 over 100,000 keys, a tenth of whose hot keys change from batch to "
-    "batch. The "
-    "recorded tags are 186,473 and not 4 million, so a batch has 9,324; claims are held against them where they "
-    "are at hand. "
-    "All methods are told the loads of groups.",
+    note="The generated stream is Zipf 1.0 over 100,000 keys, a tenth of whose hot keys change from batch to batch. "
+    "The recorded tags are 186,473 and not 4 million, so a batch has 9,324; claims are held against them where they "
+    "are at hand. All methods are told the loads of groups.",
     files=(_FILE,),
 )

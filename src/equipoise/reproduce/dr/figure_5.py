@@ -63,9 +63,8 @@ def _over_partitioning_helps(rows: Rows) -> Finding:
 def _cannot_reach(rows: Rows) -> Finding:
     plain, dr, ours = (_line(rows, m) for m in ("hash", "DR", "DR, ours"))
     return judged(
-        f"best of hash {min(plain.values()):.2f}, of DR {min(dr.values()):.2f}, of ours {min(ours.values()):.2f}, "
-        "in units of the "
-        "ideal time",
+        f"best of hash {min(plain.values()):.2f}, of DR {min(dr.values()):.2f}, of ours {min(ours.values()):.2f}, in "
+        "units of the ideal time",
         shape={"the best time of hash is above that of DR": min(plain.values()) > min(dr.values())},
     )
 
@@ -103,8 +102,7 @@ EXHIBIT = Exhibit(
             "2 to 3",
             _best_at_2_to_3,
             looked_into="With an exponent of 1.5 the hottest of a million keys has 38 % of the records, fifteen "
-            "times what a "
-            "slot should have; whoever has it ends last, and the number of partitions hardly matters",
+            "times what a slot should have; whoever has it ends last, and the number of partitions hardly matters",
         ),
     ),
     run=run,
@@ -115,6 +113,6 @@ EXHIBIT = Exhibit(
         line="method",
         log_x=True,
     ),
-    note="A model of one stage, not Spark: tasks start in turn on 40 slots, each takes as long as it has records and a "
-    "hundredth of the ideal time to start.",
+    note="A model of one stage, not Spark: tasks start in turn on 40 slots, each takes as long as it has records and "
+    "a hundredth of the ideal time to start.",
 )

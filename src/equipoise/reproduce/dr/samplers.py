@@ -112,16 +112,14 @@ EXHIBIT = Exhibit(
             "no number",
             _sketches_need_skew,
             looked_into="With room for 5,000 keys SpaceSaving and Lossy Counting state the shares of the top 100 "
-            "well at every "
-            "exponent from 1 on",
+            "well at every exponent from 1 on",
         ),
         Claim(
             "... or consume unacceptable amounts of memory",
             "no number",
             _less_memory,
-            looked_into="The Lossy Counting of the paper's measurements keeps every key of its one window and so "
-            "is not that "
-            "algorithm; the real one is of the size of the others",
+            looked_into="The Lossy Counting of the paper's measurements keeps every key of its one window and so is "
+            "not that algorithm; the real one is of the size of the others",
         ),
         Claim(
             "DR's own counter respects drift",
@@ -135,6 +133,5 @@ EXHIBIT = Exhibit(
         rows, "exponent", {"error": "shares stated wrongly", "bytes": "bytes"}, line="sampler", panel="stream"
     ),
     note="All have the same size, in keys. The error is the part of the shares of the true top keys, of the last "
-    "quarter "
-    "where the stream drifts, that is stated wrongly.",
+    "quarter where the stream drifts, that is stated wrongly.",
 )

@@ -94,7 +94,11 @@ EXHIBIT = Exhibit(
             "APM lowest for LLL and LQL",
             _readj_migration,
         ),
-        Claim("Readj: no difference in balance but for LQL, where APM is lowest", "alike", _readj_balance),
+        Claim(
+            "Readj: no difference in balance but for LQL, where APM is lowest",
+            "alike",
+            _readj_balance,
+        ),
         Claim("Redist: APM and APLM have the best balance", "up to 3 times lower for LQL", _redist_balance),
         Claim(
             "Redist: APM migrates less than APLM, and more than ATM and ATLM",

@@ -30,12 +30,11 @@ REPAIRED = "readj, repaired"
 MEASURES = {"migration": "relative migration cost", "imbalance": "relative load imbalance"}
 
 NOTE = (
-    "Frequencies are exact, where the paper's are those of a lossy counter, so that the construction is measured "
-    "and not "
-    "the counting. Computation load is the sum of beta_c(f), as the paper's example and equation 17 need it, not of f "
-    "beta_c(f) as equation 3 prints. Readj takes its gains from the base that algorithm 4 prints; the one of "
-    "equipoise, "
-    "with the base repaired, is beside it. Keys that are not tracked are placed in up to 131,072 groups of the ring."
+    "Frequencies are exact, where the paper's are those of a lossy counter, so that the construction is measured and "
+    "not the counting. Computation load is the sum of beta_c(f), as the paper's example and equation 17 need it, not "
+    "of f beta_c(f) as equation 3 prints. Readj takes its gains from the base that algorithm 4 prints; the one of "
+    "equipoise, with the base repaired, is beside it. Keys that are not tracked are placed in up to 131,072 groups "
+    "of the ring."
 )
 
 _LETTERS = {"C": Resource.CONSTANT, "L": Resource.LINEAR, "Q": Resource.QUADRATIC}

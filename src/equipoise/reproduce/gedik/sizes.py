@@ -23,8 +23,7 @@ _LOOKS = 8
 _NOTE = (
     "The lossy counter has an error of a tenth of delta and is fed from the stream until it has seen several of its "
     "windows; its size is an average over the window. The explicit hash is that of scan, after growing from one "
-    "channel; "
-    "all three algorithms track the same keys."
+    "channel; all three algorithms track the same keys."
 )
 
 

@@ -15,10 +15,9 @@ from equipoise.simulate.workloads import zipf_shares
 _LETTERS = "LCL"
 _METHODS = ("consistent", *THREE, REPAIRED)
 _NOTE = (
-    "Seconds of the last plan, its ring of 1,000 replicas a channel included, compiled, on one core; the paper's "
-    "are of C++ "
-    "on a core of 3 GHz. Readj looks only at pairs of channels that can improve the balance, and redist and scan keep "
-    "the extremes of the loads, so both take less than the complexity that the paper gives."
+    "Seconds of the last plan, its ring of 1,000 replicas a channel included, compiled, on one core; the paper's are "
+    "of C++ on a core of 3 GHz. Readj looks only at pairs of channels that can improve the balance, and redist and "
+    "scan keep the extremes of the loads, so both take less than the complexity that the paper gives."
 )
 
 
@@ -183,9 +182,8 @@ EXHIBITS = (
                 "includes",
                 "scan cheapest, the others rise faster",
                 _over_channels,
-                looked_into="The ring, of 1,000 replicas a channel, takes most of the time here; placing the "
-                "tracked keys by "
-                "scan adds little to it",
+                looked_into="The ring, of 1,000 replicas a channel, takes most of the time here; placing the tracked "
+                "keys by scan adds little to it",
             ),
         ),
         log=False,

@@ -47,8 +47,8 @@ KEYS = Setting("WP 2.9 M, TW 31 M, CT 2.9 k, LJ 4.9 M, LN 16 k and 1.1 k", tiny=
 """Largest number of keys that are made of a data set."""
 
 STAND_INS = (
-    "Generated: Zipf's law with the share of the hottest key that table 1 gives, for the Wikipedia log and the tweets "
-    "are not to be had; the log-normal sets as printed; CT is a Zipf stream whose 20 hottest keys change."
+    "Generated: Zipf's law with the share of the hottest key that table 1 gives, for the Wikipedia log and the "
+    "tweets are not to be had; the log-normal sets as printed; CT is a Zipf stream whose 20 hottest keys change."
 )
 
 _CT_BATCHES = 40

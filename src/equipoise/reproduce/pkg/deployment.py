@@ -23,10 +23,9 @@ SETTINGS = {
 NOTE = (
     "In the queueing model: a worker takes the CPU delay for a message and, where counters are handed over to the "
     "aggregators, as much for each of them; aggregators are never the bottleneck, and the network takes no time. "
-    "Sources send as many messages as KG can just take at a delay of 0.4 ms, its saturation point in the paper, "
-    "and have "
-    "11 on their way each: what PKG's printed latency at 1 ms and 8 busy workers imply (11.01 ms x 8,000 / s / 8 "
-    "sources). With aggregation they send as fast as they can."
+    "Sources send as many messages as KG can just take at a delay of 0.4 ms, its saturation point in the paper, and "
+    "have 11 on their way each: what PKG's printed latency at 1 ms and 8 busy workers imply (11.01 ms x 8,000 / s / "
+    "8 sources). With aggregation they send as fast as they can."
 )
 
 

@@ -153,9 +153,8 @@ EXHIBIT = Exhibit(
             "nearly 175 % more, almost 30 % less",
             _gain_on_tw,
             looked_into="KG has 16 workers there and PKG 8 and aggregators: with a hottest word of 2.67 % the "
-            "fullest of "
-            "16 hashed workers has about a tenth of the load, so KG works like 10 workers, and no grouping makes 8 "
-            "workers faster than that; the printed gain comes from what this model leaves out",
+            "fullest of 16 hashed workers has about a tenth of the load, so KG works like 10 workers, and no "
+            "grouping makes 8 workers faster than that; the printed gain comes from what this model leaves out",
         ),
     ),
     run=run,

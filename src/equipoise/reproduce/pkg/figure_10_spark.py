@@ -91,17 +91,14 @@ EXHIBIT = Exhibit(
             "KG about 60 %, PKG and SG about 37 %",
             _falls_less,
             looked_into="What Spark takes for a batch whatever the delay, a second or two, is another part of the "
-            "time than "
-            "what Storm takes for a message",
+            "time than what Storm takes for a message",
         ),
         Claim("SG and PKG perform alike, and better than KG", "higher throughput for all delays", _better_than_hashing),
     ),
     run=run,
     draw=lambda rows: lines(rows, "delay", {"throughput": "words / s"}, line="method"),
-    note="A batch, since Spark has no message at a time: a Python aggregate by `aggregate(..., splitter=...)` on "
-    "10 slots "
-    "that wait instead of computing, KG on 10 partitions, PKG and SG on 8, partial counts merged in a second step. "
-    "Keys "
-    "are fewer than on WP, with the same hottest one, for each takes Python a moment of its own.",
+    note="A batch, since Spark has no message at a time: a Python aggregate by `aggregate(..., splitter=...)` on 10 "
+    "slots that wait instead of computing, KG on 10 partitions, PKG and SG on 8, partial counts merged in a second "
+    "step. Keys are fewer than on WP, with the same hottest one, for each takes Python a moment of its own.",
     spark=True,
 )

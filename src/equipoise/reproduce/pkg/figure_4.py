@@ -70,8 +70,8 @@ def _robust_to_sources(rows: Rows) -> Finding:
         values = [rows.mean("imbalance", data=data, workers=workers, technique=each) for each in _local(rows)]
         ratios.append(max(values) / min(values))
     return judged(
-        f"largest over smallest imbalance among {', '.join(_local(rows))}: at most {max(ratios):.1f}, "
-        f"half of the cases below {sorted(ratios)[len(ratios) // 2]:.1f}",
+        f"largest over smallest imbalance among {', '.join(_local(rows))}: at most {max(ratios):.1f}, half of the "
+        f"cases below {sorted(ratios)[len(ratios) // 2]:.1f}",
         shape={"the numbers of sources are within an order of magnitude of each other": max(ratios) < 10},
     )
 
@@ -99,8 +99,7 @@ EXHIBIT = Exhibit(
             "L / G below 10",
             _near_global,
             looked_into="The imbalance of L is up to the sum of those that its sources see, each of which is about "
-            "what G "
-            "has: so L / G can come near the number of sources, and does",
+            "what G has: so L / G can come near the number of sources, and does",
         ),
         Claim("The result is robust to the number of sources", "no effect to be seen", _robust_to_sources),
     ),

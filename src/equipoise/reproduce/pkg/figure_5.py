@@ -93,8 +93,8 @@ def _steady_through_time(rows: Rows) -> Finding:
     settled = [row for row in rows.where(data=("TW", "WP"), technique="L5") if row["part"] > _SETTLED]
     balanced = max((row["imbalance"] for row in settled if row["average"] < 1e-4), default=0.0)
     return judged(
-        f"on TW and WP after a quarter of the stream: where L5 is imbalanced, largest over smallest {worst:.2f}; where "
-        f"it is balanced, never above {balanced:.1e}",
+        f"on TW and WP after a quarter of the stream: where L5 is imbalanced, largest over smallest {worst:.2f}; "
+        f"where it is balanced, never above {balanced:.1e}",
         shape={
             "an imbalance changes by less than a half through time": worst < 1.5,
             "what is balanced stays below 1e-3": balanced < 1e-3,

@@ -72,9 +72,8 @@ def _good_despite(rows: Rows) -> Finding:
     oracle = {row["exponent"]: row["imbalance"] for row in rows.where(data="ZF", sources=1)}
     excess = max(row["imbalance"] - oracle[row["exponent"]] for row in found)
     return judged(
-        f"{high} of {len(found)} runs disagree in more than 20 % of the messages; imbalance above that of the "
-        "oracle by at "
-        f"most {excess:.1e}",
+        f"{high} of {len(found)} runs disagree in more than 20 % of the messages; imbalance above that of the oracle "
+        f"by at most {excess:.1e}",
         shape={
             "there is high disagreement": high > 0,
             "the imbalance is above that of the oracle by less than 1e-3": excess < 1e-3,

@@ -62,8 +62,7 @@ def _depends_on_hottest(rows: Rows) -> Finding:
     bad = sum(row["imbalance"] > 0.9 * least / 2 for least, row in over)
     return judged(
         f"imbalanced as it must be in {bad} of {len(over)} cases with p1 above 2 / W, balanced in {good} of "
-        f"{len(under)} cases with "
-        "p1 below 1 / (2 W)",
+        f"{len(under)} cases with p1 below 1 / (2 W)",
         shape={
             "with p1 above 2 / W the imbalance is 0.9 of half of p1 / 2 - 1 / W, or more, in every case": bad
             == len(over),

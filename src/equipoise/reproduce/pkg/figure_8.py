@@ -108,9 +108,8 @@ EXHIBIT = Exhibit(
         panel="data",
         log_y=True,
     ),
-    note="LJ is generated: targets by Zipf's law with the hottest key of table 1, origins by Zipf's law, "
-    "independent of "
-    "each other. The recorded graph, Slashdot of February 2009, has the real degrees and their relation; its hottest "
-    "target has 0.27 % of the edges and not the 3.11 % of table 1.",
+    note="LJ is generated: targets by Zipf's law with the hottest key of table 1, origins by Zipf's law, independent "
+    "of each other. The recorded graph, Slashdot of February 2009, has the real degrees and their relation; its "
+    "hottest target has 0.27 % of the edges and not the 3.11 % of table 1.",
     files=(RECORDED[_RECORDED],),
 )

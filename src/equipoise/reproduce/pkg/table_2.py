@@ -20,9 +20,8 @@ _METHODS = {
 }
 _HALF = (
     "The printed values above 1e-3 are those of I(m) / m at the end of the stream, such as p1 / 2 - 1 / W for PKG; "
-    "the average of "
-    "I(t) over the stream, which the table is said to show, is half of that where the imbalance grows in "
-    "proportion to t"
+    "the average of I(t) over the stream, which the table is said to show, is half of that where the imbalance grows "
+    "in proportion to t"
 )
 _NEGLIGIBLE = 1e-4  # between the two states of the table, of which all values are below 2e-5 or above 3e-3
 
@@ -140,8 +139,7 @@ EXHIBIT = Exhibit(
             "On-Greedy 7.2e-9, 7.9e-8, 1.0e-2, 1.7e-2; PoTC 1.9e-5, 4.3e-6, 1.2e-2, 1.7e-2",
             _order_of_greedy,
             looked_into="At 50 workers the hottest key is more than a worker should have, and it stays where its "
-            "first message "
-            "went; which method then has less beside it is a matter of chance",
+            "first message went",
         ),
         Claim(
             "Either well balanced or largely imbalanced; the change comes around 50 workers for WP, 100 for TW",
@@ -160,8 +158,7 @@ EXHIBIT = Exhibit(
         log_x=True,
         log_y=True,
     ),
-    note=f"{STAND_INS} Where a method is balanced it is off by a few messages, so the fraction falls with the "
-    "length of "
-    "the stream, and ours, which is shorter, is larger.",
+    note=f"{STAND_INS} Where a method is balanced it is off by a few messages, so the fraction falls with the length "
+    "of the stream, and ours, which is shorter, is larger.",
     files=(RECORDED["WP recorded"],),
 )

@@ -143,9 +143,8 @@ EXHIBIT = Exhibit(
             "well below shuffle's",
             _cardinality,
             looked_into="As printed, residuals of large keys go where they fit best and pile up in a few blocks; "
-            "shuffle, on "
-            "the other hand, spreads the keys of a batch evenly over the blocks, so what is taken for the measure "
-            "is small",
+            "shuffle, on the other hand, spreads the keys of a batch evenly over the blocks, so what is taken for "
+            "the measure is small",
         ),
         Claim("Prompt strikes a balance of both that no other technique has", "both near 0", _ours_both),
     ),
@@ -157,7 +156,6 @@ EXHIBIT = Exhibit(
         line="technique",
     ),
     note="Prompt as printed, and ours, level in both. Tweets are Zipf 1.0 over 790,000 words, the line items of "
-    "TPC-H refer to "
-    "parts that are all alike.",
+    "TPC-H refer to parts that are all alike.",
     files=tuple(_RECORDED.values()),
 )

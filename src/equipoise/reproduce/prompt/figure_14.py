@@ -102,6 +102,5 @@ EXHIBIT = Exhibit(
         rows, "interval", {"share": "% of the interval, after it closed"}, line="what", panel="exponent"
     ),
     note="Figure 14a gives throughput; here it is the time that stands between the end of a batch and its blocks, "
-    "which is what "
-    "takes the throughput away. One core.",
+    "which is what takes the throughput away. One core.",
 )
