@@ -34,6 +34,14 @@ def test_a_longer_stride_follows_a_steep_load_in_one_action():
     assert short.next(1.7, 10, 10).maps == 11
 
 
+def test_batches_that_wait_are_made_up_for():
+    scale = AutoScale(8, 8, patience=1, stride=64)
+    assert scale.next(0.85, 10, 10).action == "keep"
+    made = scale.next(0.85, 10, 10, behind=3)
+    assert (made.action, made.maps) == ("out", 11)
+    assert made.reason == "the batch took 85% of its interval and 3 wait; tasks were added: 11 map, 11 reduce tasks"
+
+
 @given(st.lists(BATCH, max_size=60), st.integers(1, 4), st.integers(1, 3))
 def test_bounds_and_patience_hold(batches, patience, stride):
     scale = AutoScale(3, 3, patience=patience, stride=stride, least=2, most=5)

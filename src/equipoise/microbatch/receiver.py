@@ -123,6 +123,7 @@ class Receiver:
         self._sealed = 0
         self._expected = (1000.0, 100.0)
         self._seen = -1  # last batch of the query whose time is known
+        self._cut_before = 0  # batches to be processed yet that were cut before the numbers of tasks last changed
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -297,9 +298,10 @@ class Receiver:
         self._spool.seal(number, cut, position, measures)
         self._expected = (max(1.0, float(batch.size)), max(1.0, float(len(batch.keys))))
         sealing = time.perf_counter() - start
-        decided = self._scaled(len(batch), len(batch.keys))
+        waiting = number + 1 - self._spool.released()
+        decided = self._scaled(len(batch), len(batch.keys), waiting)
         late = {"seal_seconds": sealing, "ready_before_wanted": wanted - self._clock()}
-        backlog = {"waiting": number + 1 - self._spool.released(), "letters": self._spool.letters}
+        backlog = {"waiting": waiting, "letters": self._spool.letters}
         self._spool.record({"batch": number} | measures | late | backlog | decided)
         self._sealed = number + 1
 
@@ -311,19 +313,29 @@ class Receiver:
             return time_blocks(batch, count, np.concatenate(times), buffer.start, buffer.end)
         return BLOCKS[self._cutting.method](batch, count)
 
-    def _scaled(self, rows: int, keys: int) -> dict[str, Any]:
-        """Let the numbers of tasks follow what the query says of its batches."""
+    def _scaled(self, rows: int, keys: int, waiting: int) -> dict[str, Any]:
+        """Let the numbers of tasks follow what the query says of its batches.
+
+        A batch that was cut before they last changed says nothing of them as they are.
+        """
         told = [each for each in self._spool.times() if each[0] > self._seen]
         if not told:
             return {"load": None, "loads": [], "action": "keep", "reason": "no batch was processed since"}
-        action, reason, loads = "keep", "the numbers of blocks and buckets are fixed", []
+        action, loads = "keep", []
+        reason = "the numbers of blocks and buckets are fixed"
+        if self._scale is not None:
+            reason = "the batches that were processed were cut before the last change"
         for number, seconds in told:
             self._seen = number
             loads.append(seconds / self._cutting.interval)
-            if self._scale is not None:
-                scaled = self._scale.next(loads[-1], rows, keys)
+            if self._cut_before:
+                self._cut_before -= 1
+            elif self._scale is not None:
+                scaled = self._scale.next(loads[-1], rows, keys, behind=max(0, waiting - 1))
                 if scaled.action != "keep" or action == "keep":
                     action, reason = scaled.action, scaled.reason
+                if scaled.action != "keep":
+                    self._cut_before = waiting if waiting <= 1 else waiting + 1  # with the one that is processed now
                 self._spool.set_tasks(Tasks(scaled.maps, scaled.reduces, self._cutting.interval))
         return {"load": max(loads), "loads": loads, "action": action, "reason": reason}
 

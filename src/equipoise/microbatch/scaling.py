@@ -6,6 +6,8 @@ from math import ceil
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 
+_CATCH_UP = 10
+
 
 @dataclass(frozen=True)
 class Scaled:
@@ -43,6 +45,7 @@ class AutoScale:
     reset by a batch that does not qualify, and fires at the d-th batch. Rate and keys are compared with what they were
     at the last action. Where neither has changed, the print does nothing for ever; here both numbers change. The print
     changes one task at a time, as ``stride=1`` does; with a longer stride a steep ramp is followed in one action.
+    Batches that wait count as load, so that they are made up for.
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ class AutoScale:
         self._last: tuple[float, float] | None = None
         self._quiet = {"out": 0, "in": 0}
 
-    def next(self, load: float, rate: float, keys: float) -> Scaled:
+    def next(self, load: float, rate: float, keys: float, *, behind: int = 0) -> Scaled:
         """Decide after a batch.
 
         Parameters
@@ -108,7 +111,11 @@ class AutoScale:
             Tuples of the batch.
         keys
             Keys of the batch.
+        behind
+            Batches that wait to be processed and should not; they are to be made up for within ten batches.
         """
+        told = f"the batch took {load:.0%} of its interval" + (f" and {behind} wait" if behind else "")
+        load += behind / _CATCH_UP
         if self._last is None:
             self._last = (rate, keys)
         busy, idle = load > self.threshold, load <= self.threshold - self.step
@@ -121,9 +128,8 @@ class AutoScale:
             action = self._act("in", load, rate, keys)
         else:
             self._quiet = {name: max(0, left - 1) for name, left in self._quiet.items()}
-        state = f"the batch took {load:.0%} of its interval"
-        told = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
-        return Scaled(self.maps, self.reduces, action, f"{state}; {told}: {self.maps} map, {self.reduces} reduce tasks")
+        done = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
+        return Scaled(self.maps, self.reduces, action, f"{told}; {done}: {self.maps} map, {self.reduces} reduce tasks")
 
     def _act(self, action: str, load: float, rate: float, keys: float) -> str:
         assert self._last is not None  # noqa: S101 - this tells the type checker
