@@ -20,7 +20,7 @@ from equipoise.cli.job_file import (
     TableSink,
     load_job,
 )
-from equipoise.cli.session import spark_message
+from equipoise.cli.session import is_of_spark, spark_message
 from equipoise.cli.user_module import imported, look_in, made, ship
 from equipoise.errors import InvalidArgument
 
@@ -72,15 +72,14 @@ class JobFile:
 
     def prepare(self, spark: "SparkSession", *, available_now: bool) -> Prepared:
         """Build the query; nothing is started, and nothing is written."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         with self._told():
             try:
                 ship(spark, self._names(), self.path.parent)
                 stream = self._stream(spark)
                 query = self._stateful(stream) if isinstance(self.job.query, Stateful) else self._microbatch(stream)
-            except (PySparkException, Py4JError) as error:
+            except Exception as error:
+                if not is_of_spark(error):
+                    raise
                 raise InvalidArgument(spark_message(error)) from error
             trigger = {"availableNow": True} if available_now else self.job.query.trigger
             return Prepared(query, self._sink(), {"availableNow": True} if trigger == "availableNow" else trigger)

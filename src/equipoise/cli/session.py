@@ -56,8 +56,6 @@ def spark_session(
     if master is not None and remote is not None:
         raise InvalidArgument("--master starts Spark and --remote goes to one that runs; give one of them")
     require_pyspark()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     there = SparkSession.getActiveSession()
@@ -76,8 +74,17 @@ def spark_session(
                 tell("stopping Spark")
                 hush(spark)
                 spark.stop()
-    except (PySparkException, Py4JError) as error:
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         raise SparkFailed(f"Spark failed: {spark_message(error)}") from error
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark raised it, or its bridge to the JVM, a package that a client of Connect does not have."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) or type(error).__module__.partition(".")[0] == "py4j"
 
 
 def _started(builder: Any, master: str | None, remote: str | None, settings: dict[str, str]) -> "SparkSession":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.cli.session import spark_message
+from equipoise.cli.session import is_of_spark, spark_message
 from equipoise.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -87,9 +87,6 @@ def read_table(spark: "SparkSession", place: str, format: str | None, options: M
     options
         Of the reader. CSV has a header and its types are found out, unless options say otherwise.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     chosen = format or format_of(place)
     is_path = "/" in place or Path(place).exists()
     if chosen is None and is_path:
@@ -102,7 +99,9 @@ def read_table(spark: "SparkSession", place: str, format: str | None, options: M
             return spark.table(place)
         settings = {**(_CSV if chosen == "csv" else {}), **options}
         return spark.read.format(chosen).options(**settings).load(place)
-    except (PySparkException, Py4JError) as error:  # a format that is not there is the latter
+    except Exception as error:
+        if not is_of_spark(error):  # a format that is not there is an error of the bridge
+            raise
         known = _tables(spark) if chosen is None else []
         there = f"; there are the tables {', '.join(known)}" if known else ""
         raise InvalidArgument(f"cannot read {place}: {spark_message(error).splitlines()[0]}{there}") from error
