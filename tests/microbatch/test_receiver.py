@@ -161,12 +161,16 @@ def test_blocks_and_buckets_follow_what_the_query_says(tmp_path):
     for number in range(12):
         spool.add_time(number, 0.99 * INTERVAL)
         sealed = receiver.sealed
+        spool.release(sealed)
         wait_for(lambda sealed=sealed: receiver.sealed > sealed)
     wait_for(lambda: any(line["action"] == "out" for line in spool.history()))
     receiver.stop()
     assert spool.tasks().blocks > 2 or spool.tasks().buckets > 2
     changed = [line for line in spool.history() if line["action"] == "out"]
-    assert "99% of its interval; tasks were added" in changed[0]["reason"]
+    assert "99% of its interval" in changed[0]["reason"]
+    assert "tasks were added" in changed[0]["reason"]
+    after = [line["reason"] for line in spool.history() if line["batch"] > changed[0]["batch"] and line["loads"]]
+    assert "cut before the last change" in after[0]
     assert receiver._scale.most == 4
 
 
