@@ -84,13 +84,13 @@ EXHIBIT = Exhibit(
         "messages": MESSAGES._replace(quick=1_000_000, full=10_000_000),
         "keys": KEYS,
         "data sets": Setting(
-            "TW, WP, CT, LN1, LN2, LJ, SL1, SL2",
+            "several",
             ("WP", "LN2"),
             ("TW", "WP", "CT", "LN1", "LN2"),
             ("TW", "WP", "CT", "LN1", "LN2", "LJ", "SL1"),
         ),
         "workers": as_in_paper((5, 10, 50, 100)),
-        "sources": as_in_paper((5, 10, 15, 20), tiny=(5, 10)),
+        "sources": Setting("several", (5, 10), (5, 10, 15, 20), (5, 10, 15, 20)),
     },
     claims=(
         Claim("PKG with local estimation always has a lower imbalance than hashing", "L below H", _below_hashing),

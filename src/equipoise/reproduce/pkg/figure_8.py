@@ -86,7 +86,7 @@ EXHIBIT = Exhibit(
         "messages": MESSAGES._replace(full=20_000_000),
         "keys": KEYS,
         "workers": as_in_paper((5, 10, 50, 100), tiny=(5, 100)),
-        "sources": as_in_paper((5, 10, 15, 20), tiny=(5, 20)),
+        "sources": Setting("several", (5, 20), (5, 10, 15, 20), (5, 10, 15, 20)),
         "skew of origins": Setting("out-degrees of the LiveJournal graph", 1.0, 1.0, 1.0),
     },
     claims=(
