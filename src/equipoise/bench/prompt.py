@@ -2,9 +2,10 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -29,6 +30,8 @@ from equipoise.state.ownership import Handover
 
 SLOTS = 8
 KEYS = 1000
+FILL = 0.8
+"""Part of the interval that the service alone takes, with perfect balance."""
 
 
 METHODS = {
@@ -132,6 +135,34 @@ def process(
     for task, part in zip(found["task"].to_pylist(), found[PART].to_pylist(), strict=True):
         tasks[task] += msgspec.msgpack.decode(part, type=Part).seconds
     return Processed(seconds, tasks.tolist(), [block.rows for block in batch.blocks])
+
+
+Taken = dict[str, list[Processed]]
+"""Batches of one technique: ``idle`` ones without service, ``busy`` ones with it."""
+
+
+def taken_by_each(
+    spark: SparkSession, arrivals: Arrivals, techniques: Iterable[str], interval: float, repeats: int
+) -> dict[str, Taken]:
+    """Process a batch by each technique in turn, without service and with so much that it fills most of the interval.
+
+    A first round without service warms up and is not counted. All techniques combine in the map tasks.
+    """
+    services = {"idle": 0.0, "busy": FILL * interval * SLOTS / len(arrivals.keys)}
+    taken: dict[str, Taken] = {name: {each: [] for each in services} for name in techniques}
+    for name in taken:
+        process(spark, arrivals, name, 0.0, combine=True)
+    for _ in range(repeats):
+        for name, found in taken.items():
+            for each, service in services.items():
+                found[each].append(process(spark, arrivals, name, service, combine=True))
+    return taken
+
+
+def sustained_rate(taken: Taken, interval: float) -> float:
+    """Tuples a second at which a batch would take as long as its interval."""
+    idle, busy = (median(each.seconds for each in taken[service]) for service in ("idle", "busy"))
+    return max(0.0, interval - idle) / max(busy - idle, 1e-9) * sum(taken["busy"][0].block_rows) / interval
 
 
 class _SlowMerge(SlowCount):

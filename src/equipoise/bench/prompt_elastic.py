@@ -23,13 +23,13 @@ from equipoise.microbatch.spool import Spool
 from equipoise.simulate.workloads import sample, zipf_shares
 from equipoise.spark import microbatch, register
 
-_SLOTS, _TASKS, _INTERVAL = 16, 8, 10.0
-_SERVICE = 0.034  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
+_SLOTS, _TASKS, _INTERVAL = 16, 8, 20.0
+_SERVICE = 0.035  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
 
 
 def run(context: Context) -> Result:
     """Run the ramp and look at what the source and the query recorded."""
-    ramp, rest = (40.0, 20.0) if context.quick else (180.0, 120.0)
+    ramp, rest = (40.0, 40.0) if context.quick else (300.0, 240.0)
     rate = Rate(150, "ramp", swing=100, period=ramp)
     with local_spark(_SLOTS) as spark:
         _watched(spark, "warming", Rate(rate.rate), range(int(3 * _INTERVAL)), context.seed)
