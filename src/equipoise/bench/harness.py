@@ -129,16 +129,19 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of every contender in every round, all contenders once in each round.
 
-    A slow moment of the machine then hits all of them. Each runs once before the first round, uncounted, so that
+    A slow moment of the machine then hits all of them, and each round begins with another one, so that none always
+    finds what the same one left behind. Each runs once before the first round, uncounted, so that
     compilation and caches are out of the figures; where that takes long, ``warm_up`` has shorter forms of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for run in (contenders if warm_up is None else warm_up).values():
         run()
-    for _ in range(repeats):
-        for name, run in contenders.items():
+    names = list(contenders)
+    for number in range(repeats):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
             start = time.perf_counter()
-            run()
+            contenders[name]()
             seconds[name].append(time.perf_counter() - start)
     return seconds
 

@@ -44,7 +44,7 @@ def run(context: Context) -> Result:
                 "balance, recorded plan": lambda: run_to_the_end(balance(df, "key", plan=observed[0].plan).dataframe()),
                 "balance, observed": observing,
             },
-            context.repeats(5, 3),
+            context.repeats(6, 3),
         )
         for each in observed:
             each.wait_for_history()
