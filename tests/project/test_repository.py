@@ -52,8 +52,9 @@ def test_the_python_in_the_documentation_runs(document, request, tmp_path, monke
 
 TAKES_LONG = {
     "prompt_queries.py",
+    "straggling_groups.py",
     "viral_key.py",
-}  # short forms: tests/spark/test_prompt_queries.py, tests/spark/stream
+}  # short forms: tests/spark/test_prompt_queries.py, docs/how-to/straggling-groups.md, tests/spark/stream
 EXAMPLES = [
     pytest.param(path, id=path.name, marks=[pytest.mark.long] if path.name in TAKES_LONG else [])
     for path in sorted((ROOT / "examples").glob("*.py"))

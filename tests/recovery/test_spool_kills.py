@@ -40,7 +40,7 @@ def read(folder):
     return Counter(key for path in folder.glob("batch-*.json") for key in json.loads(path.read_text()))
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("point", sorted(name for name in POINTS if name.startswith(("spool.", "storage."))))
 def test_killed_at_a_step_of_the_spool(tmp_path, point, count):
     killed = run(tmp_path, f"{point}:{count}")
