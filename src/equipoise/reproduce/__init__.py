@@ -40,11 +40,11 @@ class Paper:
 PAPERS = {
     "dr": Paper(
         "Zvara et al., System-aware dynamic partitioning for batch and streaming workloads",
-        ("figure_2", "figure_3", "samplers", "figure_5"),
+        ("figure_2", "figure_3", "samplers", "figure_4", "figure_5", "figure_6", "figures_7_8", "figure_8_entities"),
     ),
     "prompt": Paper(
         "Abdelhamid et al., Prompt: Dynamic Data-Partitioning for Distributed Micro-batch Stream Processing Systems",
-        ("figure_10", "figure_14"),
+        ("figure_10", "figure_11", "figure_12", "figure_13", "figure_14"),
     ),
     "pkg": Paper(
         "Nasir et al., Partial Key Grouping: Load-Balanced Partitioning of Distributed Streams",
@@ -59,6 +59,7 @@ PAPERS = {
             "table_3",
             "figure_10",
             "figure_10_spark",
+            "table_3_spark",
         ),
     ),
     "gedik": Paper(

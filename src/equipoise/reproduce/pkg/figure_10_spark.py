@@ -1,47 +1,24 @@
 """Figure 10 (a) of PKG on Spark: throughput of a word count over the CPU delay, by three groupings."""
 
-import time
 from collections.abc import Iterator
 from itertools import product
 from statistics import median
 
-import numpy as np
-
 from equipoise.reproduce.context import Context
 from equipoise.reproduce.drawing import lines
-from equipoise.reproduce.exhibit import Claim, Exhibit, Setting, as_in_paper
-from equipoise.reproduce.pkg.data_sets import TABLE_1
+from equipoise.reproduce.exhibit import Claim, Exhibit, Setting
+from equipoise.reproduce.pkg.counting import NOTE, SETTINGS, counting
 from equipoise.reproduce.pkg.deployment import METHODS
 from equipoise.reproduce.rows import Row, Rows
 from equipoise.reproduce.verdict import Finding, judged
-from equipoise.simulate.streams import zipf_exponent
-from equipoise.simulate.workloads import sample, zipf_shares
-
-_FILES = 8
 
 
 def run(context: Context) -> Iterator[Row]:
     """Count words with a service time for each, in parts that are then merged."""
-    from equipoise.bench.contenders.grouped import SlowCount  # noqa: PLC0415 - needs Spark
-    from equipoise.bench.local_spark import as_parquet, local_spark, run_to_the_end  # noqa: PLC0415 - as above
-    from equipoise.spark import aggregate  # noqa: PLC0415 - as above
-
-    workers = context["workers"]
-    shares = zipf_shares(context["keys"], zipf_exponent(context["keys"], TABLE_1["WP"].hottest))
-    drawn = sample(shares, context["rows"], np.random.default_rng(context.seed))
-
-    def seconds(method: str, delay: float) -> float:
-        counting = SlowCount(delay / 1000)
-        start = time.perf_counter()
-        run_to_the_end(aggregate(words, "key", counting, "key long, n long", workers[method], splitter=METHODS[method]))
-        return time.perf_counter() - start
-
-    with local_spark(max(workers.values())) as spark, as_parquet(spark, {"key": drawn}, _FILES) as words:
-        for method in METHODS:
-            seconds(method, 0.0)  # starts Python, compiles
+    with counting(context) as count:
         for delay, method in context.track(product(context["CPU delays, ms"], METHODS)):
-            took = median(seconds(method, delay) for _ in range(context["runs"]))
-            yield {"method": method, "delay": delay, "seconds": took, "throughput": context["rows"] / took}
+            taken = median(count(context["rows"], method, delay).seconds for _ in range(context["runs"]))
+            yield {"method": method, "delay": delay, "seconds": taken, "throughput": context["rows"] / taken}
 
 
 def _line(rows: Rows, method: str) -> dict[float, float]:
@@ -80,10 +57,8 @@ EXHIBIT = Exhibit(
     section="Section 6.2, Q5",
     settings={
         "rows": Setting("22 M", 2_000, 40_000, 100_000),
-        "keys": Setting("2.9 M", 200, 5_000, 5_000),
-        "workers": as_in_paper({"KG": 10, "PKG": 8, "SG": 8}),
+        **SETTINGS,
         "CPU delays, ms": Setting("0.1 to 1", (0.1, 1), (0.1, 0.4, 1), (0.1, 0.2, 0.4, 0.6, 0.8, 1)),
-        "runs": Setting("not given", 1, 1, 3),
     },
     claims=(
         Claim(
@@ -97,8 +72,6 @@ EXHIBIT = Exhibit(
     ),
     run=run,
     draw=lambda rows: lines(rows, "delay", {"throughput": "words / s"}, line="method"),
-    note="A batch, since Spark has no message at a time: a Python aggregate by `aggregate(..., splitter=...)` on 10 "
-    "slots that wait instead of computing, KG on 10 partitions, PKG and SG on 8, partial counts merged in a second "
-    "step. Keys are fewer than on WP, with the same hottest one, for each takes Python a moment of its own.",
+    note=NOTE,
     spark=True,
 )
