@@ -7,7 +7,8 @@ from equipoise.bench.harness import Context, environment, interleaved, median
 def test_contenders_take_turns_after_one_uncounted_run():
     calls = []
     seconds = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, repeats=2)
-    assert calls == ["a", "b", "a", "b", "b", "a"]
+    assert calls[:2] == ["a", "b"]
+    assert sorted(calls[2:4]) == sorted(calls[4:]) == ["a", "b"]
     assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
     assert median([3.0, 1.0, 2.0]) == 2.0
 

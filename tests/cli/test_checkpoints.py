@@ -1,6 +1,7 @@
 """Commands over a checkpoint: what they show, what they find damaged, and that wishes arrive."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -8,8 +9,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
-from equipoise import CheckpointInUse, InvalidArgument
-from equipoise.cli import app
+from equipoise import CheckpointInUse, InvalidArgument, StorageFailed
+from equipoise.cli import app, state
 from equipoise.plan import KIP, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
@@ -62,7 +63,7 @@ def test_history_and_state_are_shown_as_table_and_as_json(checkpoint):
     assert [each["batch"] for each in batches] == [0, 1, 2, 3]
     assert batches[-1]["rows"] == 600
     states = json.loads(told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-"))
-    assert {each["key"]: each["buffer"] for each in states}["hot"] == [2000]
+    assert {each["key"]: each["state"]["buffer"] for each in states}["hot"] == [2000]
     assert len(states) == 101
     hidden = json.loads(told("state", "show", checkpoint, "--json", "-"))
     assert all(len(each["key"]) == 16 for each in hidden)
@@ -140,3 +141,39 @@ def test_plans_and_history_are_drawn(checkpoint, tmp_path):
         picture = tmp_path / f"{command[1]}.png"
         told(*command, "--plot", str(picture))
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_whatever_a_key_holds_is_shown_as_it_is(tmp_path):
+    query = count(str(tmp_path / "cp"))
+    query.process(pd.DataFrame({"k": ["[/x]", "http://[fe80::1]/"]}))
+    query.close()
+    shown = told("state", "show", str(tmp_path / "cp"), "--literal-keys")
+    assert "[/x]" in shown
+    assert "http://[fe80::1]/" in shown
+
+
+def test_a_damaged_claim_or_wish_is_found_too(checkpoint):
+    told("plan", "pin", checkpoint)
+    assert "as they were written" in told("state", "verify", checkpoint)
+    (wishes,) = [path for path in Path(checkpoint).iterdir() if path.name == "wishes"]
+    wishes.write_bytes(wishes.read_bytes()[:-1])
+    assert "wishes" in told("state", "verify", checkpoint, code=1)
+
+
+def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, monkeypatch):
+    """A running query deletes what older versions need."""
+    first = state._checks(checkpoint)
+
+    def damaged():
+        raise StorageFailed("it is not there")
+
+    looks = [(first[0] - 1, [("a file of the version before", damaged)]), first]
+    monkeypatch.setattr(state, "_checks", lambda _: looks.pop(0))
+    assert "as they were written" in told("state", "verify", checkpoint)
+    assert not looks
+
+
+@pytest.mark.parametrize("target", ["", "there/is/none.json"])
+def test_a_result_that_could_not_be_written_is_refused_first(checkpoint, tmp_path, target):
+    result = run(app, ["state", "show", checkpoint, "--json", str(tmp_path / target)])
+    assert isinstance(result.exception, InvalidArgument)

@@ -71,11 +71,21 @@ def test_every_figure_of_the_snapshot_is_there(snapshot):
     assert set(statuses.values()) == {0}
 
 
-def test_whatever_a_key_holds_stays_inside_its_label(snapshot):
-    odd = 'a "quoted" \\ back\nnext} 1'
-    key = HotKey(key=odd, share=0.5, partition=0, isolated=True, pieces=1, since=0, earlier=False, age=1)
-    values = parsed(metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key])))
-    assert values["equipoise_hot_key_share", (("key", odd),)] == 0.5
+def test_keys_are_told_by_their_fingerprints_also_where_the_page_names_them(snapshot):
+    key = HotKey(
+        key="a person",
+        fingerprint="00ff",
+        share=0.5,
+        partition=0,
+        isolated=True,
+        pieces=1,
+        since=0,
+        earlier=False,
+        age=1,
+    )
+    text = metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key]))
+    assert parsed(text)["equipoise_hot_key_share", (("key", "00ff"),)] == 0.5
+    assert "a person" not in text
 
 
 def test_an_empty_checkpoint_has_metrics_too(tmp_path):

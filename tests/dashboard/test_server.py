@@ -308,3 +308,22 @@ def test_the_page_is_part_of_the_package():
     assert {path.name for path in (folder / "page").iterdir()} == {
         "index.html", "style.css", "format.js", "charts.js", "app.js",
     }  # fmt: skip
+
+
+def test_an_address_that_is_none_is_answered(serving):
+    with socket.create_connection(("127.0.0.1", serving.server_port), timeout=10) as client:
+        client.sendall(b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 400 " in client.recv(1000)
+
+
+def test_more_clients_than_there_is_room_for_are_turned_away(serving):
+    for _ in range(server.CLIENTS - 1):
+        assert serving._clients.acquire(blocking=False)
+    address = ("127.0.0.1", serving.server_port)
+    with (
+        socket.create_connection(address, timeout=10) as first,
+        socket.create_connection(address, timeout=10) as second,
+    ):
+        assert second.recv(1) == b"", "closed without an answer"
+        first.sendall(b"GET /data HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert first.recv(12) == b"HTTP/1.1 200"

@@ -445,43 +445,50 @@ def prompt_figure_14():
     ]
 
 
-def _hash_and_dr(**given):
-    """Rows of both methods, of which hash comes first."""
+def _methods(**given):
+    """Rows of hash, DR and ours, of values by method."""
     return [
         {"method": method, **{name: value[i] if isinstance(value, tuple) else value for name, value in given.items()}}
-        for i, method in enumerate(("hash", "DR"))
+        for i, method in enumerate(("hash", "DR", "DR, ours"))
     ]
 
 
+OVER_EXPONENTS = {1.0: (105, 100, 100), 1.5: (170, 100, 100), 2.0: (400, 390, 390)}
+
+
 def dr_figure_4():
-    times = {1.0: (105, 100), 1.5: (200, 130), 2.0: (400, 390)}
     return [
         row
-        for z, seconds in times.items()
-        for row in _hash_and_dr(exponent=z, imbalance=(2 * z, 1.2 * z), seconds=seconds)
+        for z, seconds in OVER_EXPONENTS.items()
+        for row in _methods(law="Zipf", exponent=z, imbalance=(2 * z, 1.2 * z, 1.1 * z), seconds=seconds)
     ]
 
 
 def dr_figure_6():
-    times = {1.0: (105, 100), 1.5: (150, 100), 2.0: (400, 390)}
     return [
         row
-        for n, (z, seconds) in product((14, 28), times.items())
-        for row in _hash_and_dr(parallelism=n, exponent=z, seconds=seconds, throughput=tuple(1e6 / s for s in seconds))
+        for n, (z, seconds) in product((14, 28), OVER_EXPONENTS.items())
+        for row in _methods(parallelism=n, law="Zipf", exponent=z, seconds=seconds)
     ]
 
 
 def dr_figures_7_8():
-    minutes = {1: (10, 8), 4: (30, 14), 7: (69.1, 24.9)}
+    minutes = {1: (10, 8, 8), 4: (30, 14, 14), 7: (69.1, 24.9, 24.9)}
     return [
         row
         for number, seconds in minutes.items()
-        for row in _hash_and_dr(round=number, seconds=seconds, imbalance=(3.5, 1.2), bound=1.0, pages=1000)
+        for row in _methods(hosts="recorded", round=number, seconds=seconds, imbalance=(3.5, 1.2, 1.1), bound=1.0)
     ]
 
 
 def dr_figure_8_entities():
-    return [row for n in (36, 72, 108) for row in _hash_and_dr(partitions=n, seconds=(600, 100), records=40_000)]
+    return [
+        row
+        for n in (36, 72, 108)
+        for row in _methods(
+            articles="recorded", partitions=n, seconds=(600, 100, 100), imbalance=(7.0, 1.1, 1.1), bound=1.0
+        )
+    ]
 
 
 def prompt_figure_11():
@@ -498,23 +505,32 @@ def prompt_figure_12():
     tasks = {"rate and keys": ((8, 24, 8), (8, 24, 8)), "rate alone": ((8, 24, 8), (8, 10, 8))}
     tasks["keys alone"] = tuple(reversed(tasks["rate alone"]))
     return [
-        {"part": part, "batch": i, "rate": (1, 3, 1)[i], "load": 0.9, "map tasks": maps[i], "reduce tasks": reduces[i]}
+        {
+            "part": part,
+            "batch": i,
+            "rests": False,
+            "rate": (1, 3, 1)[i],
+            "load": 0.9,
+            "ends": 0.9,
+            "map tasks": maps[i],
+            "reduce tasks": reduces[i],
+        }
         for part, (maps, reduces) in tasks.items()
         for i in range(3)
     ]
 
 
 def prompt_figure_13():
-    taken = {"time-based": (1.0, 2.0), "prompt as printed": (0.3, 1.2), "prompt": (0.3, 1.2)}
+    taken = {"time-based": (1.0, 1.0, 2.0), "prompt as printed": (0.3, 1.5, 2.2), "prompt": (0.3, 1.5, 2.2)}
     return [
-        {"batch": i, "technique": m, "mean": 1.0, "spread": spread, "longest": longest}
-        for i, (m, (spread, longest)) in product(range(3), taken.items())
+        {"batch": i, "technique": m, "spread": spread, "mean": mean, "longest": longest}
+        for i, (m, (spread, mean, longest)) in product(range(3), taken.items())
     ]
 
 
 def pkg_table_3_spark():
     delays = {"PKG": (3.81, 6.24, 11.01), "SG": (3.66, 6.11, 10.82), "KG": (3.65, 9.82, 19.0)}
-    counters = {"PKG": (50, 60, 70), "SG": (70, 85, 100), "KG": (30, 35, 40)}
+    counters = {"PKG": (30, 33, 36), "SG": (60, 66, 72), "KG": (22, 25, 29)}
     speeds = {"PKG": (900, 1000, 1100), "SG": (800, 900, 1000), "KG": (1000, 1000, 1000)}
     rows = [
         {"setting": f"D = {d} ms", "period": 10, "method": m, "latency": value, "throughput": 1, "counters": 50}

@@ -101,7 +101,7 @@ def test_parameters_and_data_are_part_of_what_was_asked_for(tmp_path):
     order = Order("quick", data=tmp_path)
     assert not answers(record, EXHIBIT, order)
     (record,) = reproduced(tmp_path, order)
-    assert record.data == ["keys.parquet"]
+    assert record.data == ["keys.parquet (0 bytes)"]
     assert record.rows[0]["file"].endswith("keys.parquet")
 
 
@@ -174,3 +174,13 @@ def test_the_digest_of_code_covers_what_is_imported():
     assert pkg != gedik
     assert len(pkg) == 16
     assert digest("equipoise.errors") == digest("equipoise.errors")
+
+
+def test_one_that_fails_is_told_and_the_others_go_on(tmp_path):
+    def fail(_context):
+        raise RuntimeError("out of order")
+
+    broken = replace(EXHIBIT, name="pkg/broken", run=fail)
+    failed, found = reproduce([broken, EXHIBIT], tmp_path, Order("tiny"))
+    assert (failed.exhibit, str(failed.error)) == ("pkg/broken", "out of order")
+    assert found.rows

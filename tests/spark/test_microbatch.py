@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import InvalidArgument, Mismatch
-from equipoise.microbatch.spool import BUCKET
+from equipoise.microbatch.spool import BUCKET, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
+from equipoise.spark.microbatch.query import _MicrobatchJobs
 from equipoise.spark.microbatch.source import PlannedReader
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -304,3 +305,18 @@ def test_one_batch_at_a_time_also_where_spark_does_not_say_where_it_is(tmp_path)
     again.partitions(start, {"batch": 1})
     assert again.latestOffset() == {"batch": 2}
     again.stop()
+
+
+def test_a_batch_is_reduced_in_the_buckets_that_it_was_planned_for(tmp_path):
+    """Also where the source has changed their number since."""
+    spool = Spool(tmp_path)
+    spool.seal(0, [pa.table({"word": ["a"]})], None, {"buckets": 12})
+    spool.set_tasks(Tasks(11, 11, INTERVAL))
+    jobs = _MicrobatchJobs(None, None, str(tmp_path), INTERVAL, 3)
+    assert jobs._bucket_count() == 11, "nothing was handed out yet"
+    spool.release(1)
+    assert jobs._bucket_count() == 12
+    spool.seal(1, [pa.table({"word": ["a"]})], None, {"buckets": 11})
+    assert jobs._bucket_count() == 12, "the next one waits"
+    spool.release(2)
+    assert jobs._bucket_count() == 11

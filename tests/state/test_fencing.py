@@ -1,6 +1,7 @@
 """One query at a time commits to a checkpoint, and the one that was taken over finds out."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -190,3 +191,12 @@ def test_nobody_holds_an_empty_folder_and_another_machine_cannot_be_seen(storage
     assert tenancy(storage) == "free"
     storage.write("epochs/0000000001-x", seal("epoch", 1, ["another machine", 1, 1]))
     assert tenancy(storage) == "elsewhere"
+
+
+def test_without_a_table_of_processes_a_process_of_that_number_counts(storage, monkeypatch, tmp_path):
+    monkeypatch.setattr(fencing, "_PROCESSES", tmp_path / "nothing")
+    assert fencing._machine() == platform.node()
+    assert fencing._runs(os.getpid(), 0)
+    assert not fencing._runs(2**22 + 5, 0)
+    claim(storage, lambda owner: owner == "")
+    assert tenancy(storage) == "running"

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import random
 import statistics
 import subprocess
 import time
@@ -129,17 +130,16 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of every contender in every round, all contenders once in each round.
 
-    A slow moment of the machine then hits all of them, and each round begins with another one, so that none always
-    finds what the same one left behind. Each runs once before the first round, uncounted, so that
+    A slow moment of the machine then hits all of them; each round has an order of its own, so that none always finds
+    what the same one left behind. Each runs once before the first round, uncounted, so that
     compilation and caches are out of the figures; where that takes long, ``warm_up`` has shorter forms of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for run in (contenders if warm_up is None else warm_up).values():
         run()
-    names = list(contenders)
-    for number in range(repeats):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
+    order = random.Random(0)  # noqa: S311 - shuffles measurements
+    for _ in range(repeats):
+        for name in order.sample(list(contenders), len(contenders)):
             start = time.perf_counter()
             contenders[name]()
             seconds[name].append(time.perf_counter() - start)

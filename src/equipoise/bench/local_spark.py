@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
+from equipoise.errors import InvalidArgument
 from equipoise.requirements import require_java
 
 
@@ -33,6 +34,8 @@ def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession
         Whether each slot is an executor, with a JVM and memory of its own, as on a cluster.
     """
     require_java()
+    if SparkSession.getActiveSession() is not None:
+        raise InvalidArgument("a Spark session is active in this process, with slots of its own; stop it first")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
         SparkSession.builder.master(f"local-cluster[{slots},1,1024]" if executors else f"local[{slots}]")

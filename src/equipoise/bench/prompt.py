@@ -1,5 +1,6 @@
 """What the Prompt benchmarks share: a batch cut into blocks by any method, mapped and reduced with service times."""
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -142,27 +143,29 @@ Taken = dict[str, list[Processed]]
 
 
 def taken_by_each(
-    spark: SparkSession, arrivals: Arrivals, techniques: Iterable[str], interval: float, repeats: int
+    spark: SparkSession, arrivals: Arrivals, techniques: Iterable[str], service: float, repeats: int
 ) -> dict[str, Taken]:
-    """Process a batch by each technique in turn, without service and with so much that it fills most of the interval.
+    """Process a batch by each technique in turn, without service and with so many seconds of it for each tuple.
 
     A first round without service warms up and is not counted. All techniques combine in the map tasks.
     """
-    services = {"idle": 0.0, "busy": FILL * interval * SLOTS / len(arrivals.keys)}
+    services = {"idle": 0.0, "busy": service}
     taken: dict[str, Taken] = {name: {each: [] for each in services} for name in techniques}
     for name in taken:
         process(spark, arrivals, name, 0.0, combine=True)
     for _ in range(repeats):
         for name, found in taken.items():
-            for each, service in services.items():
-                found[each].append(process(spark, arrivals, name, service, combine=True))
+            for each, seconds in services.items():
+                found[each].append(process(spark, arrivals, name, seconds, combine=True))
     return taken
 
 
 def sustained_rate(taken: Taken, interval: float) -> float:
-    """Tuples a second at which a batch would take as long as its interval."""
+    """Tuples a second at which a batch would take as long as its interval; NaN where an idle one takes longer."""
     idle, busy = (median(each.seconds for each in taken[service]) for service in ("idle", "busy"))
-    return max(0.0, interval - idle) / max(busy - idle, 1e-9) * sum(taken["busy"][0].block_rows) / interval
+    if not idle < min(interval, busy):
+        return math.nan
+    return (interval - idle) / (busy - idle) * sum(taken["busy"][0].block_rows) / interval
 
 
 class _SlowMerge(SlowCount):

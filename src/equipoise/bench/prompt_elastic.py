@@ -29,7 +29,7 @@ _SERVICE = 0.035  # seconds a tuple: at the first rate the tasks of the start fi
 
 def run(context: Context) -> Result:
     """Run the ramp and look at what the source and the query recorded."""
-    ramp, rest = (40.0, 40.0) if context.quick else (300.0, 240.0)
+    ramp, rest = (40.0, 40.0) if context.quick else (360.0, 240.0)
     rate = Rate(150, "ramp", swing=100, period=ramp)
     with local_spark(_SLOTS) as spark:
         _watched(spark, "warming", Rate(rate.rate), range(int(3 * _INTERVAL)), context.seed)
@@ -59,17 +59,20 @@ def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int],
             map=serving(_SERVICE / 2),
             combine=False,
         ).start(discard, str(folder / "checkpoint"))
-        for _ in seconds:
-            time.sleep(1)
-            if query.exception() is not None:
-                raise query.exception()
-        query.stop()
+        try:
+            for _ in seconds:
+                time.sleep(1)
+                if query.exception() is not None:
+                    raise query.exception()
+        finally:
+            query.stop()
         return Spool(folder / "spool").history()
 
 
 def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
     changes = [at for at, line in enumerate(lines) if line["action"] != "keep"]
-    after = [load for line in lines[changes[0] + 1 :] for load in line["loads"]] if changes else []
+    loads = [load for line in lines for load in line["loads"]]  # one for each batch, in their order
+    after = loads[changes[0] + 1 :] if changes else []
     tasks = [line["blocks"] + line["buckets"] for line in lines if line["rows"]]
     return {
         "on_time_share": float(np.mean([load <= 1 for load in after])) if after else float("nan"),

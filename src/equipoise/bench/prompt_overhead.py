@@ -23,10 +23,12 @@ def run(context: Context) -> Result:
         feed = GeneratedFeed(schema, Rate(_RATE), keys=_KEYS, exponent=1.0, seed=context.seed)
         receiver = Receiver(Spool(folder), feed, schema, Cutting(("key",), _INTERVAL, blocks=_BLOCKS))
         receiver.start()
-        for _ in context.track(range(seconds), "prompt overhead"):
-            time.sleep(_INTERVAL)
-            receiver.forget(receiver.sealed)  # raises what the receiver failed with
-        receiver.stop()
+        try:
+            for _ in context.track(range(seconds), "prompt overhead"):
+                time.sleep(_INTERVAL)
+                receiver.forget(receiver.sealed)  # raises what the receiver failed with
+        finally:
+            receiver.stop()
         lines = Spool(folder).history()[2:]  # the first ones compile
     planning = [line["plan_seconds"] for line in lines]
     metrics = {

@@ -16,7 +16,8 @@ import numpy as np
 
 from equipoise.bench.harness import Context, Result
 from equipoise.bench.local_spark import local_spark
-from equipoise.bench.prompt import METHODS, SLOTS, Taken, sinusoidal_arrivals, sustained_rate, taken_by_each
+from equipoise.bench.prompt import FILL, METHODS, SLOTS, Taken, sinusoidal_arrivals, sustained_rate, taken_by_each
+from equipoise.errors import InvalidArgument
 
 _ROWS = 6000
 _WAVE_SECONDS = 4.0
@@ -35,9 +36,17 @@ def run(context: Context) -> Result:
         for interval, exponent in context.track(cases, "prompt throughput"):
             arrivals = sinusoidal_arrivals(_ROWS, exponent, rng, waves=interval / _WAVE_SECONDS, swing=1.0)
             case = f"interval {interval:g} s, zipf {exponent}"
-            found[case] = taken_by_each(spark, arrivals, METHODS, interval, context.repeats(2, 1))
+            service = FILL * interval * SLOTS / _ROWS
+            found[case] = taken_by_each(spark, arrivals, METHODS, service, context.repeats(2, 1))
             rates[case] = {name: sustained_rate(each, interval) for name, each in found[case].items()}
-    over = {case: {name: each["prompt"] / each[name] for name in each} for case, each in rates.items()}
+    unmeasured = [case for case, each in rates.items() if any(math.isnan(rate) for rate in each.values())]
+    over = {
+        case: {name: each["prompt"] / each[name] for name in each}
+        for case, each in rates.items()
+        if case not in unmeasured
+    }
+    if not over:
+        raise InvalidArgument("batches without any work took longer than their interval; measure on an idle machine")
     metrics = {}
     for name in ("time-based", "hash"):
         room = [case for case in over if found[case][name]["busy"][0].block_imbalance >= _ROOM]
@@ -47,4 +56,5 @@ def run(context: Context) -> Result:
         metrics[f"{metric}_cases_with_room"] = float(len(room))
     metrics["over_best_other"] = min(min(each[name] for name in _OTHERS) for each in over.values())
     metrics["cases"] = float(len(over))
+    metrics["cases_too_slow_to_measure"] = float(len(unmeasured))
     return Result(metrics, {"rates": rates, "ratios": over, "processed": found, "slots": SLOTS})

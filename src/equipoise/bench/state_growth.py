@@ -18,7 +18,7 @@ def run(context: Context) -> Result:
     with local_spark(_CORES) as spark, scratch() as folder:
         spark.conf.set("spark.sql.shuffle.partitions", _PARTITIONS)
         for size in context.track(sizes, "state growth"):
-            touched = [rng.integers(0, size, _TOUCHED) for _ in range(batches)]
+            touched = [rng.choice(size, _TOUCHED, replace=False) for _ in range(batches)]
             keys = [np.arange(size), *touched]
             write_batches(folder / f"rows-{size}", [{"key": batch, "value": batch % 7} for batch in keys])
             stream = read_batches(spark, folder / f"rows-{size}", _SCHEMA)

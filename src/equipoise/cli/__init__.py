@@ -27,7 +27,7 @@ from equipoise.cli import (
     stream,
 )
 from equipoise.cli.output import Json, require_folder, write_json
-from equipoise.errors import EquipoiseError
+from equipoise.errors import EquipoiseError, MissingPackage
 
 app = typer.Typer(help="Keeps keyed work in balance on Apache Spark.", no_args_is_help=True)
 
@@ -40,6 +40,21 @@ def main() -> None:
         message = f"[bold red]{error.code}[/] {escape(str(error))}"
         Console(stderr=True).print(message, highlight=False, soft_wrap=True)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        missing = MissingPackage(f"this needs {package}; install it with: pip install '{_EXTRAS[package]}'")
+        Console(stderr=True).print(f"{missing.code} {missing}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+_EXTRAS = {
+    "pyarrow": "equipoise[dashboard]",
+    "matplotlib": "equipoise[plot]",
+    **dict.fromkeys(("pyspark", "pandas", "lmdb", "grpc"), "equipoise[spark]"),
+}
+"""Packages that not every install has, and what brings them."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -76,21 +91,24 @@ def bench_command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
 ) -> None:
     """Run a benchmark: every performance claim of equipoise is one of them."""
+    require_folder(json)
     if name == "list":
         _list_benchmarks(json)
         return
-    require_folder(json)
     require_folder(None if page is None else str(page))
     write = None if page is None else bench.page(name)
     context = bench.Context(quick=quick, seed=seed, data=data)
-    reports = [bench.run(each, context) for each in (_runnable(context) if name == "all" else [name])]
+    reports: list[bench.Report] = []
+    try:
+        for each in _runnable(context) if name == "all" else [name]:
+            reports.append(bench.run(each, context))
+            if json is None:
+                _print_report(reports[-1])
+    finally:  # what has ended is kept also where a later one fails or is interrupted
+        if json is not None and reports:
+            write_json(reports if name == "all" else reports[0], json)
     if page is not None and write is not None:
         page.write_text(write(reports[0]), encoding="utf-8")
-    if json is None:
-        for report in reports:
-            _print_report(report)
-    else:
-        write_json(reports if name == "all" else reports[0], json)
 
 
 def _runnable(context: bench.Context) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import MissingPackage
@@ -74,7 +75,7 @@ def require_pyarrow() -> None:
 
 def tell(server: "DashboardServer", console: Console, *, open_page: bool) -> None:
     """Say where the page is, and open it where there is a screen to open it on."""
-    console.print(f"Dashboard: [bold]{server.url}[/]", soft_wrap=True, highlight=False)
+    console.print(f"Dashboard: [bold]{escape(server.url)}[/]", soft_wrap=True, highlight=False)
     if open_page and has_screen():
         webbrowser.open(server.url)
 

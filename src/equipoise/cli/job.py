@@ -1,5 +1,6 @@
 """From a job file to a query that is ready to start."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from equipoise.adapt import Policy
 from equipoise.cli.job_file import (
     ConsoleSink,
     Job,
@@ -181,6 +183,10 @@ class JobFile:
         query = self.job.query
         names = zip(query.__struct_fields__, query.__struct_encode_fields__, strict=True)
         given = {encoded: getattr(query, name) for name, encoded in names if name not in _OURS}
+        known = [field.name for field in dataclasses.fields(Policy)]
+        unknown = sorted(set(self.job.policy) - set(known))
+        if unknown:
+            raise InvalidArgument(f"[policy] has no {unknown[0]}; it takes {', '.join(known)}")
         return {name: value for name, value in given.items() if value is not None} | self.job.policy
 
     def _sink(self) -> "Sink":
@@ -192,6 +198,9 @@ class JobFile:
             return function
         fields = {name: value for name, value in msgspec.structs.asdict(sink).items() if name != "options"}
         options = {} if isinstance(sink, ConsoleSink) else sink.options
+        twice = sorted(set(fields) & set(options))
+        if twice:
+            raise InvalidArgument(f"{twice[0]} belongs into [sink], not into [sink.options]")
         makers: dict[type, Callable[..., Sink]] = {
             ParquetSink: sinks.parquet,
             TableSink: sinks.table,

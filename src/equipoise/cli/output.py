@@ -1,5 +1,6 @@
 """What the commands share: a result as a table for people or as JSON for programs."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, StorageFailed
 from equipoise.pictures import require_picture, save
 
 if TYPE_CHECKING:
@@ -28,9 +29,16 @@ Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw a
 
 
 def require_folder(json: str | None) -> None:
-    """Refuse a file in a folder that is not there before any work is done, so that no result is lost."""
-    if json not in {None, "-"} and not Path(str(json)).parent.is_dir():
+    """Refuse a file that cannot be written before any work is done, so that no result is lost."""
+    if json is None or json == "-":
+        return
+    path = Path(json)
+    if not path.parent.is_dir():
         raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
+    if path.is_dir():
+        raise InvalidArgument(f"{json} is a folder; name a file in it")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidArgument(f"{json} may not be written; name another file, or change who may write there")
 
 
 def write_json(content: object, where: str) -> None:
@@ -39,7 +47,10 @@ def write_json(content: object, where: str) -> None:
     if where == "-":
         sys.stdout.write(text)
     else:
-        Path(where).write_text(text, encoding="utf-8")
+        try:
+            Path(where).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StorageFailed(f"{where} was not written: {error}; name another file with --json") from error
 
 
 def _plain(value: object) -> object:
@@ -68,9 +79,9 @@ def show(
         write_json(found, json)
         return
     names = columns or list(found[0] if found else ())
-    table = Table(*names, title=title or None, title_justify="left")
+    table = Table(*map(escape, names), title=escape(title) or None, title_justify="left")
     for row in found:
-        table.add_row(*(_text(row.get(name)) for name in names))
+        table.add_row(*(escape(_text(row.get(name))) for name in names))
     Console().print(table)
 
 

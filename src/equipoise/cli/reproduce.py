@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, show, write_json
@@ -36,33 +37,39 @@ def command(
     """
     from equipoise.reproduce import chosen
     from equipoise.reproduce.records import Order
-    from equipoise.reproduce.runner import reproduce
+    from equipoise.reproduce.runner import Failure, reproduce
 
+    require_folder(json)
     wanted = chosen([] if names == ["list"] else names or [])
     if names == ["list"]:
         rows = [{"name": e.name, "shows": e.title, "claims": len(e.claims), "paper": e.section} for e in wanted]
         show(rows, json, columns=("name", "shows", "claims"))
         return
     require_matplotlib()
-    require_folder(json)
     try:
         (output / "raw").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument(f"the folder {output} cannot be made ({error}); name another with --output") from error
     wanted = _runnable(wanted, named=bool(names))
     order = Order("full" if full else "quick", seed, data)
-    done = 0
+    done, failures = 0, []
     try:
-        for _ in reproduce(wanted, output, order, again=again):
+        for found in reproduce(wanted, output, order, again=again):
             done += 1
+            if isinstance(found, Failure):
+                failures.append(found)
     except KeyboardInterrupt:
-        _report(output, None)
+        _report(output, json)
         told = (
             f"Interrupted after {done} of {len(wanted)}; their results are kept, the same command goes on from there."
         )
         Console(stderr=True).print(told)
         raise typer.Exit(130) from None
     _report(output, json)
+    for failed in failures:
+        Console(stderr=True).print(f"{failed.exhibit} failed: {failed.error}", markup=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
@@ -75,7 +82,7 @@ def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
     except SparkUnavailable as error:
         if named:
             raise
-        Console(stderr=True).print(f"left out {', '.join(on_spark)}: {error}", soft_wrap=True)
+        Console(stderr=True).print(f"left out {', '.join(on_spark)}: {error}", soft_wrap=True, markup=False)
         return [exhibit for exhibit in wanted if not exhibit.spark]
     return wanted
 
@@ -99,4 +106,4 @@ def _report(output: Path, json: str | None) -> None:
     table.add_row("all", *(str(count) for count in counted(results).values()))
     console = Console(stderr=json == "-")
     console.print(table)
-    console.print(f"Report: [bold]{(output / 'report.html').resolve()}[/]", soft_wrap=True)
+    console.print(f"Report: [bold]{escape(str((output / 'report.html').resolve()))}[/]", soft_wrap=True)

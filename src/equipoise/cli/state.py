@@ -1,6 +1,6 @@
 """Keyed state: ``equipoise state show|history|verify|compact``; none of them disturbs a running query."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich import filesize
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
+from rich.table import Table
 
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
 from equipoise.errors import EquipoiseError
@@ -66,24 +68,29 @@ def show_state(
     json: Json = None,
 ) -> None:
     """States of some keys."""
+    require_folder(json)
     from equipoise.state.contents import local_states
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for fingerprint, state in islice(local_states(checkpoint, version), limit):
         key = state.pop("")
         named = ", ".join(map(str, key)) if literal_keys else f"{fingerprint % 2**64:016x}"
-        rows.append({"key": named} | state)
-    names = sorted({name for row in rows for name in row} - {"key"})
-    show(rows, json, title=f"Some of the state of {checkpoint}", columns=["key", *names])
+        rows.append({"key": named, "state": state})
+    if json is not None:
+        write_json(rows, json)
+        return
+    names = sorted({name for row in rows for name in row["state"]})
+    table = Table("key", *map(escape, names), title=escape(f"Some of the state of {checkpoint}"), title_justify="left")
+    for row in rows:
+        table.add_row(*(escape(str(each)) for each in (row["key"], *(row["state"].get(name, "") for name in names))))
+    Console().print(table)
 
 
 @app.command()
 def verify(checkpoint: Checkpoint, *, json: Json = None) -> None:
     """Read every file that the last version needs and check its checksum; exits with 1 if one is damaged."""
-    console = Console(stderr=True)
-    found = []
-    for what, problem in track(list(_checks(checkpoint)), "verifying", console=console, transient=True):
-        found.append({"file": what, "problem": problem})
+    require_folder(json)
+    found = [{"file": what, "problem": problem} for what, problem in _verified(checkpoint)]
     damaged = [each for each in found if each["problem"]]
     if json is not None or damaged:
         show(damaged if json is None else found, json, title="Damaged files", columns=["file", "problem"])
@@ -129,10 +136,27 @@ def _size(count: int) -> str:
     return filesize.decimal(count)
 
 
-def _checks(checkpoint: str) -> Iterator[tuple[str, str | None]]:
+def _verified(checkpoint: str) -> list[tuple[str, str | None]]:
+    """What was read, and what is wrong with it; begins anew where a running query has deleted what it was reading."""
+    from equipoise.state.log import CommitLog
+    from equipoise.storage import Storage
+
+    log = CommitLog(Storage(checkpoint))
+    while True:
+        head, checks = _checks(checkpoint)
+        console = Console(stderr=True)
+        found = [(what, _problem(read)) for what, read in track(checks, "verifying", console=console, transient=True)]
+        if log.head() == head or not any(problem for _, problem in found):
+            return found
+        console.print(f"version {head} was superseded meanwhile and its files are being deleted; reading the next one")
+
+
+def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
+    """The last version, and what there is to read of it."""
     from equipoise.spark.stream.engine import verify_outputs
     from equipoise.state import chronicle
     from equipoise.state.checkpoint import Checkpoint as Folder
+    from equipoise.state.fencing import tenancy
     from equipoise.state.log import CommitLog
     from equipoise.state.section_reader import SectionReader
     from equipoise.storage import Storage
@@ -142,15 +166,22 @@ def _checks(checkpoint: str) -> Iterator[tuple[str, str | None]]:
     folder.require()
     head = log.head()
     commit, table = log.read(head), log.table(head)
-    yield f"log up to version {head}", None
-    yield f"plan {commit.next_plan}", _problem(lambda: folder.plan(commit.next_plan))
-    yield "history", _problem(lambda: list(chronicle.rows(storage)))
-    yield f"outputs of batch {commit.batch}", _problem(lambda: verify_outputs(storage, commit))
+    checks: list[tuple[str, Callable[[], Any]]] = [
+        (f"log up to version {head}", lambda: None),
+        (f"plan {commit.next_plan}", lambda: folder.plan(commit.next_plan)),
+        ("claim of the query", lambda: tenancy(storage)),
+        ("wishes", folder.wishes),
+        ("history", lambda: list(chronicle.rows(storage))),
+        (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),
+    ]
     sections = SectionReader(storage)
     for name, chain in sorted(table.chains.items()):
         parts = [chain.snapshot.section] if chain.snapshot else []
-        for section in parts + [change.section for change in chain.changes]:
-            yield f"key group {name} in {section.path}", _problem(partial(_read, sections, section))
+        checks.extend(
+            (f"key group {name} in {section.path}", partial(_read, sections, section))
+            for section in parts + [change.section for change in chain.changes]
+        )
+    return head, checks
 
 
 def _read(sections: Any, section: Any) -> None:

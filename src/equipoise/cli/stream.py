@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +15,19 @@ from rich import filesize
 from equipoise.cli.job import JobFile, Prepared
 from equipoise.cli.output import Json, Working, require_folder, show, working, write_json
 from equipoise.cli.session import Conf, Master, Remote, spark_message, spark_session
-from equipoise.errors import SparkFailed
+from equipoise.errors import LogBroken, SparkFailed, StorageFailed
 
 _POLL_SECONDS = 0.2
+_REMEMBERED = 10_000  # batches that are told one by one in the JSON, the latest
 _LINE = "batch {batch:>6}  {rows:>11,} rows  {seconds:>7.2f} s  fullest {imbalance:5.2f} x mean  {action}"
 
 
 def command(
     file: Annotated[Path, typer.Argument(help="A TOML file with [source], [query] and [sink].")],
     *,
-    check: Annotated[bool, typer.Option("--check", help="Say whether the job could start, and end.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say whether the file makes a query that could start, and end.")
+    ] = False,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process all that is there, batch by batch, and end.")
     ] = False,
@@ -73,7 +77,8 @@ class _Run:
         self._job, self._tell = job, tell
         self._log = CommitLog(Storage(job.job.query.checkpoint))
         self._seen = max(0, self._log.head())
-        self.batches: list[dict[str, Any]] = []
+        self._sums = dict.fromkeys(("count", "rows", "seconds", "imbalance", "applied"), 0.0)
+        self._latest: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self.interrupted = False
 
     def until_the_end(self, prepared: Prepared, most: int | None) -> None:
@@ -85,8 +90,11 @@ class _Run:
                 prepared.sink, query.checkpoint, trigger=prepared.trigger, queryName=query.name
             )
             try:
-                while running.isActive and not asked and (most is None or len(self.batches) < most):
-                    self._look()
+                while running.isActive and not asked and (most is None or self._sums["count"] < most):
+                    try:
+                        self._look()
+                    except (StorageFailed, LogBroken) as error:  # of the watching alone: the query has its own word
+                        self._tell(f"the log cannot be read at this moment: {error}")
                     time.sleep(_POLL_SECONDS)
                 self.interrupted = bool(asked)
                 self._let_the_batch_end(running, asked)
@@ -101,7 +109,7 @@ class _Run:
         """Say what became of the batches, and how to go on."""
         summary = self._summary()
         if json is not None:
-            write_json(summary | {"interrupted": self.interrupted, "batches": self.batches}, json)
+            write_json(summary | {"interrupted": self.interrupted, "batches": list(self._latest)}, json)
             return
         text = {
             "batches": f"{summary['count']:,}",
@@ -134,7 +142,9 @@ class _Run:
                 "applied": decision["applied"],
                 "reason": decision["reason"],
             }
-            self.batches.append(row)
+            self._latest.append(row)
+            for name in self._sums:
+                self._sums[name] += 1 if name == "count" else row[name]
             self._tell.line(_LINE.format(**row))
             self._seen = version
         self._tell(f"waiting for batch {max(0, head)}")
@@ -150,16 +160,16 @@ class _Run:
             time.sleep(_POLL_SECONDS)
 
     def _summary(self) -> dict[str, Any]:
-        seconds, rows = (sum(each[name] for each in self.batches) for name in ("seconds", "rows"))
+        sums, seconds = self._sums, self._sums["seconds"]
         return {
             "checkpoint": self._job.job.query.checkpoint,
-            "count": len(self.batches),
-            "rows": rows,
+            "count": int(sums["count"]),
+            "rows": int(sums["rows"]),
             "seconds": seconds,
-            "rows_per_second": rows / seconds if seconds else 0.0,
-            "imbalance": sum(each["imbalance"] for each in self.batches) / max(1, len(self.batches)),
-            "plans": sum(1 for each in self.batches if each["applied"]),
-            "state_bytes": self.batches[-1]["state_bytes"] if self.batches else 0,
+            "rows_per_second": sums["rows"] / seconds if seconds else 0.0,
+            "imbalance": sums["imbalance"] / max(1.0, sums["count"]),
+            "plans": int(sums["applied"]),
+            "state_bytes": self._latest[-1]["state_bytes"] if self._latest else 0,
         }
 
     def _resume(self) -> str:

@@ -51,6 +51,7 @@ class HotKey(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     """Its fingerprint in hexadecimal, or the key itself where the user asked for that."""
+    fingerprint: str
     share: float
     partition: int
     isolated: bool

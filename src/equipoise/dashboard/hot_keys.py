@@ -72,6 +72,7 @@ class HotKeys:
         since = last + 1 if isolated and runs is self._listed else runs.since.get(key, last)
         return HotKey(
             key=fingerprint_text(key) if name is None else name,
+            fingerprint=fingerprint_text(key),
             share=share,
             partition=partition,
             isolated=isolated,

@@ -89,7 +89,7 @@ def _about_balance(snapshot: Snapshot) -> Iterable[str]:
     yield _family("imbalance", "gauge", "Fullest partition over the mean, as placed and as by plain hash.", scores)
     bounds = [({"by": "rows"}, last.bound_rows), ({"by": "seconds"}, last.bound_seconds)]
     yield _family("imbalance_bound", "gauge", "What no plan can go below while the hottest key stays whole.", bounds)
-    hot = [({"key": each.key}, each.share) for each in snapshot.hot_keys[:HOT_KEYS]]
+    hot = [({"key": each.fingerprint}, each.share) for each in snapshot.hot_keys[:HOT_KEYS]]  # stored for long: no keys
     yield _family("hot_key_share", "gauge", "Share of the load of the hottest keys.", hot)
 
 

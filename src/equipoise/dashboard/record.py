@@ -1,7 +1,7 @@
 """What was read of one query so far; the next look reads only what is new."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from equipoise.dashboard.decisions import timeline
@@ -132,7 +132,7 @@ class QueryRecord:
         for commit in log.commits(oldest, head):
             yield _Read(chronicle.row(commit), commit.loads, commit.next_plan)
 
-    def _learn_plans(self, versions: Iterable[int]) -> None:
+    def _learn_plans(self, versions: Collection[int]) -> None:
         """Which keys some plans isolate; ``None`` for a plan that cannot be read any more."""
         unknown = [version for version in versions if version not in self._isolated]
         names = self._checkpoint.plan_names() if unknown else {}
@@ -141,6 +141,8 @@ class QueryRecord:
                 self._isolated[version] = frozenset(self._checkpoint.plan(names[version]).isolated)
             except (KeyError, FormatError, StorageFailed):  # of an old plan nothing but the age of a key depends
                 self._isolated[version] = None
+        used = {row.plan for row in self._rows} | set(versions)
+        self._isolated = {version: keys for version, keys in self._isolated.items() if version in used}
 
 
 def _added(totals: Totals, rows: list[Row]) -> Totals:

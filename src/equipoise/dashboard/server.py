@@ -29,6 +29,9 @@ from equipoise.errors import ServerFailed
 LISTENERS = 32
 """Pages that may listen for events at a time."""
 
+CLIENTS = 4 * LISTENERS
+"""Connections that may be open at a time; one that idles for a minute is closed."""
+
 _TEXT = "text/plain; charset=utf-8"
 _HEARTBEAT = 15.0  # seconds without news after which a listener is told that the server is there
 _LOOK_EVERY = 1.0
@@ -64,6 +67,7 @@ class DashboardServer(ThreadingHTTPServer):
         self.watcher = watcher
         self.access = Access(host, token, allow_hosts)
         self.listeners = threading.BoundedSemaphore(LISTENERS)
+        self._clients = threading.BoundedSemaphore(CLIENTS)
         self.stopping = threading.Event()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._host, self._token = host, token
@@ -86,6 +90,20 @@ class DashboardServer(ThreadingHTTPServer):
         """Address of the page, with the token where there is one."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.server_port}/" + (f"?token={quote(self._token, safe='')}" if self._token else "")
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, unless as many clients as may be are connected."""
+        if self._clients.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for the next client."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._clients.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Tell of a failure, unless it is only that a client went away."""
@@ -117,8 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer, if the client may ask and there is such a page."""
         if self.headers.get("Content-Length") or self.headers.get("Transfer-Encoding"):
             self.close_connection = True  # what follows is not read, and must not be taken for a request
-        parts = urlsplit(self.path)
-        asked = parse_qs(parts.query).get("token", [None])[0]
+        try:
+            parts = urlsplit(self.path)
+            asked = parse_qs(parts.query).get("token", [None])[0]
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "that is no address of a page")
+            return
         hosts = self.headers.get_all("Host", [])
         answer = {"/": self._page, "/data": self._data, "/events": self._events, "/metrics": self._metrics}
         if len(hosts) != 1 or not self.server.access.knows(hosts[0]):

@@ -101,12 +101,12 @@ class Watcher:
         for attempt in range(_TRIES):
             try:
                 return self._read()
-            except StorageFailed as error:
+            except (StorageFailed, LogBroken) as error:
                 if attempt == _TRIES - 1:
                     return self._unreadable("damaged", error)
             except UnknownFormat as error:
                 return self._unreadable("newer", error)
-            except (Damaged, LogBroken) as error:
+            except Damaged as error:
                 return self._unreadable("damaged", error)
         return None
 
@@ -163,12 +163,16 @@ class Watcher:
         )
 
     def _unreadable(self, status: Status, error: EquipoiseError) -> Snapshot:
-        """What was last read, with what is wrong now; the next look begins anew."""
-        self._last = self._record = None
+        """What was last read, with what is wrong now; the next look reads again from where that was."""
+        self._last = None
         if self._seen is None:
             return self._snapshot(status, str(error))
         return msgspec.structs.replace(self._seen.snapshot, status=status, message=str(error))
 
     def _source(self) -> list[SourceBatch]:
-        lines = [] if self._spool is None else self._spool.history(BATCHES)
-        return [msgspec.convert(line, SourceBatch) for line in lines]
+        if self._spool is None:
+            return []
+        try:
+            return [msgspec.convert(line, SourceBatch) for line in self._spool.history(BATCHES)]
+        except (OSError, msgspec.ValidationError) as error:
+            raise Damaged(f"the record of the source in {self._spool.folder} cannot be read: {error}") from error

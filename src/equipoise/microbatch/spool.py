@@ -239,6 +239,11 @@ class Spool:
         """Remember that so many batches were handed out."""
         self._keep("released", count)
 
+    def handed_out(self) -> SealedBatch | None:
+        """The batch that was handed out last; ``None`` where there is none, or it is gone."""
+        number = self.released() - 1
+        return self.batch(number) if number in self.numbers() else None
+
     def tasks(self) -> "Tasks | None":
         """How the next batch is to be run; ``None`` before a receiver began."""
         found = self._small("tasks", None)

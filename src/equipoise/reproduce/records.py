@@ -37,8 +37,11 @@ class Order(msgspec.Struct, frozen=True):
     data: Path | None = None
 
     def files(self, exhibit: Exhibit) -> list[str]:
-        """Recorded data that an exhibit would use."""
-        return [name for name in exhibit.files if self.data is not None and (self.data / name).is_file()]
+        """Recorded data that an exhibit would use, with their sizes."""
+        if self.data is None:
+            return []
+        found = [self.data / name for name in exhibit.files if (self.data / name).is_file()]
+        return [f"{path.name} ({path.stat().st_size:,} bytes)" for path in found]
 
     def context(self, exhibit: Exhibit) -> Context:
         """What the exhibit is told, but for whom to tell."""
@@ -71,7 +74,7 @@ def answers(record: Record, exhibit: Exhibit, order: Order) -> bool:
 
 def run(exhibit: Exhibit, order: Order, context: Context) -> Record:
     """Run an exhibit and put its numbers with what they come from."""
-    source = digest(exhibit.module)  # of the code that is run, whatever becomes of the files meanwhile
+    source, env = digest(exhibit.module), environment(order.seed)  # whatever becomes of the files meanwhile
     start = time.perf_counter()
     rows = list(exhibit.run(context))
     return Record(
@@ -81,7 +84,7 @@ def run(exhibit: Exhibit, order: Order, context: Context) -> Record:
         parameters=_plain(exhibit.parameters(order.scale)),
         data=order.files(exhibit),
         source=source,
-        env=environment(order.seed),
+        env=env,
         seconds=round(time.perf_counter() - start, 3),
         rows=_plain(rows),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,10 +15,17 @@ from equipoise.reproduce.records import Order, Record
 from equipoise.reproduce.sources import digest
 
 
+class Failure(NamedTuple):
+    """A table or figure that could not be run, and why."""
+
+    exhibit: str
+    error: Exception
+
+
 def reproduce(
     exhibits: Sequence[Exhibit], folder: Path, order: Order, *, again: bool = False, console: Console | None = None
-) -> Iterator[Record]:
-    """Result of each exhibit: kept in the folder from an earlier run, or run now and then kept.
+) -> Iterator[Record | Failure]:
+    """Result of each exhibit: kept in the folder from an earlier run, or run now and then kept; one that fails is told.
 
     Parameters
     ----------
@@ -40,10 +48,15 @@ def reproduce(
         overall = progress.add_task("tables and figures", total=len(exhibits))
         for exhibit in exhibits:
             record = None if again else records.load(folder, exhibit)
+            found: Record | Failure | None = record
             if record is None or not records.answers(record, exhibit, order):
-                record = _run(exhibit, folder, order, progress)
+                try:
+                    found = _run(exhibit, folder, order, progress)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the others go on, and the user is told
+                    found = Failure(exhibit.name, error)
             progress.advance(overall)
-            yield record
+            assert found is not None  # noqa: S101 - this tells the type checker
+            yield found
 
 
 def _run(exhibit: Exhibit, folder: Path, order: Order, progress: Progress) -> Record:
@@ -52,9 +65,11 @@ def _run(exhibit: Exhibit, folder: Path, order: Order, progress: Progress) -> Re
     def tell(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total)
 
-    record = records.run(exhibit, order, replace(order.context(exhibit), tell=tell))
+    try:
+        record = records.run(exhibit, order, replace(order.context(exhibit), tell=tell))
+    finally:
+        progress.remove_task(task)
     records.save(folder, exhibit, record)
-    progress.remove_task(task)
     return record
 
 

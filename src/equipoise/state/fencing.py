@@ -27,6 +27,7 @@ from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.storage import Storage
 
+_PROCESSES = Path("/proc/self/stat")
 FOLDER = "epochs"
 _KIND, _FORMAT_VERSION = "epoch", 1
 _RELEASED = ".released"
@@ -122,7 +123,7 @@ def tenancy(storage: Storage) -> Tenancy:
     machine, process, started = _read(storage, f"{FOLDER}/{name}")
     if machine != _machine():
         return "elsewhere"
-    return "running" if _started(process) == started != 0 else "gone"
+    return "running" if _runs(process, started) else "gone"
 
 
 def _claims(storage: Storage) -> list[str]:
@@ -146,7 +147,7 @@ def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str]
             f"a query of the machine {machine.split(' ')[0]} has not said that it ended, and from here it cannot be "
             f"seen whether it runs on {storage.location}; stop it first, or take it over if it is gone"
         )
-    alive = is_active_here(name[11:]) if process == os.getpid() else _started(process) == started != 0
+    alive = is_active_here(name[11:]) if process == os.getpid() else _runs(process, started)
     if alive:
         raise CheckpointInUse(
             f"a query of process {process} is running on {storage.location}; stop it first, "
@@ -170,8 +171,24 @@ def _read(storage: Storage, path: str) -> tuple[str, int, int]:
 
 
 def _machine() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"
+    """Where process numbers mean the same: a machine since its start, or one of its containers."""
+    if not _PROCESSES.exists():
+        return platform.node()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{platform.node()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+
+
+def _runs(process: int, started: int) -> bool:
+    """Whether the process that made a claim still runs; without /proc, whether one of its number does."""
+    if _PROCESSES.exists():
+        return _started(process) == started != 0
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's, and there
+        return True
+    return True
 
 
 def _started(process: int) -> int:

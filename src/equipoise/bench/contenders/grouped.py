@@ -76,9 +76,11 @@ def by_jvm(df: DataFrame) -> DataFrame:
     return df.groupBy("key").agg(F.count("*").alias("n"))
 
 
-def by_balance(df: DataFrame, partitions: int, serve: Serve, slots: int, weight: str | None = None) -> DataFrame:
+def by_balance(
+    df: DataFrame, partitions: int, serve: Serve, slots: int, weight: str | None = None, planner: str = "kip"
+) -> DataFrame:
     """Ours for any function: keys are packed into partitions by a sample of their loads."""
-    handle = balance(df, "key", partitions, weight=weight, slots=slots)
+    handle = balance(df, "key", partitions, planner=planner, weight=weight, slots=slots)
     return handle.groupBy().applyInPandas(serve, counted(df))
 
 

@@ -74,7 +74,7 @@ def state_curve(spark: SparkSession, folder: Path, sizes: Sizes, context: Contex
     points = []
     for size in context.track(sizes.states, "curve of state"):
         touched = min(_TOUCHED, size)
-        batches = [np.arange(size), *(rng.integers(0, size, touched) for _ in range(sizes.state_batches))]
+        batches = [np.arange(size), *(rng.choice(size, touched, replace=False) for _ in range(sizes.state_batches))]
         rows = folder / f"rows-{size}"
         write_batches(rows, [{"key": keys, "value": keys % 7} for keys in batches])
         # the first batch fills the state, the second brings caches up to it

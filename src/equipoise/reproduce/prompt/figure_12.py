@@ -14,16 +14,26 @@ _PARTS = {"rate and keys": (1, 1), "rate alone": (1, 0), "keys alone": (0, 1)}
 
 def run(context: Context) -> Iterator[Row]:
     """Batches whose time is that of an even share of their tuples and keys, up to a peak and down again."""
-    batches, peak = context["batches"], context["peak"]
+    batches, peak, tasks = context["batches"], context["peak"], context["tasks"]
     for part, (rate_grows, keys_grow) in context.track(_PARTS.items()):
-        scale = AutoScale(context["tasks"], context["tasks"], stride=context["stride"], patience=context["patience"])
-        rest = [0.0] * context["batches at rest"]
-        for number, height in enumerate([*_hill(batches), *rest]):
+        scale = AutoScale(tasks, tasks, stride=context["stride"], patience=context["patience"])
+        late = 0.0
+        for number, height in enumerate([*_hill(batches), *[0.0] * context["batches at rest"]]):
             rate, keys = 1 + (peak - 1) * height * rate_grows, 1 + (peak - 1) * height * keys_grow
-            load = context["load at the start"] * (rate / scale.maps + keys / scale.reduces) * context["tasks"] / 2
-            row = {"part": part, "batch": number, "rate": rate, "keys": keys, "load": load}
-            yield {**row, "map tasks": scale.maps, "reduce tasks": scale.reduces}
-            scale.next(load, rate, keys)
+            load = context["load at the start"] * (rate / scale.maps + keys / scale.reduces) * tasks / 2
+            ends = late + load  # in intervals since the batch was there
+            late = max(0.0, ends - 1)
+            yield {
+                "part": part,
+                "batch": number,
+                "rests": number >= batches,
+                "rate": rate,
+                "load": load,
+                "ends": ends,
+                "map tasks": scale.maps,
+                "reduce tasks": scale.reduces,
+            }
+            scale.next(load, rate, keys, behind=int(late))
 
 
 def _hill(batches: int) -> list[float]:
@@ -75,10 +85,11 @@ def _what_grew(rows: Rows) -> Finding:
 
 
 def _stable(rows: Rows) -> Finding:
-    loads = rows.column("load")
-    share = sum(load <= 1 for load in loads) / len(loads)
+    moving = rows.where(rests=False)
+    share = sum(ends <= 1 for ends in moving.column("ends")) / len(moving)
     return judged(
-        f"{share:.1%} of the batches end within their interval, the longest takes {max(loads):.0%} of it",
+        f"{share:.1%} of the batches end within their interval, waiting included; the longest takes "
+        f"{max(moving.column('load')):.0%} of it",
         shape={"95 % of the batches end within their interval": share >= 0.95},
     )
 
@@ -88,7 +99,7 @@ EXHIBIT = Exhibit(
     title="elasticity: tasks over a rise and fall of rate and keys (model of the batches)",
     section="Section 7.2, resource elasticity",
     settings={
-        "tasks": Setting("4 cores an executor", 8, 8, 8),
+        "tasks": Setting("not given", 8, 8, 8),
         "batches": Setting("not given", 40, 120, 120),
         "batches at rest": Setting("not given", 30, 30, 30),
         "peak": Setting("not given, times the start", 2.0, 3.0, 3.0),
@@ -113,6 +124,8 @@ EXHIBIT = Exhibit(
         line="what",
         panel="part",
     ),
-    note="Algorithm 4 in a closed loop with a model: a batch takes as long as its tuples divided by the map tasks and "
-    "its keys divided by the reduce tasks. `equipoise bench prompt-elastic` runs it live on Spark.",
+    note="Our AutoScale in a closed loop with a model: a batch takes as long as its tuples divided by the map tasks "
+    "and its keys divided by the reduce tasks. The printed algorithm lists scale-out alone; scale-in is its mirror. "
+    "That map tasks follow the rate and reduce tasks the keys is what the algorithm does by construction. Figure 12 "
+    "(a), throughput over the number of tasks, is not run. `equipoise bench prompt-elastic` scales a live query.",
 )

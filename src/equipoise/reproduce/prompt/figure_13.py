@@ -11,21 +11,23 @@ from equipoise.reproduce.rows import Row, Rows
 from equipoise.reproduce.verdict import Finding, judged
 
 _TECHNIQUES = ("time-based", "prompt as printed", "prompt")
-_BATCHES_OF_A_WAVE = 5
 
 
 def run(context: Context) -> Iterator[Row]:
     """The same batches by each technique; times of their reduce tasks."""
     from equipoise.bench.local_spark import local_spark  # noqa: PLC0415 - needs Spark
-    from equipoise.bench.prompt import SLOTS, process, sinusoidal_arrivals  # noqa: PLC0415 - as above
+    from equipoise.bench.prompt import SLOTS, Arrivals, process, sinusoidal_arrivals  # noqa: PLC0415 - as above
 
     rng, tuples = np.random.default_rng(context.seed), context["tuples of a batch"]
     service = context["seconds of an even batch"] * SLOTS / tuples
-    wave = {"waves": 1 / _BATCHES_OF_A_WAVE, "swing": context["swing"]}
+
+    def steady(count: int) -> Arrivals:  # when tuples come makes no difference to reduce tasks
+        return sinusoidal_arrivals(count, context["exponent"], rng, waves=1.0, swing=0.0)
+
     with local_spark(SLOTS) as spark:
-        process(spark, sinusoidal_arrivals(200, context["exponent"], rng, **wave), "prompt", 0.0)  # warms up
+        process(spark, steady(200), "prompt", 0.0)  # warms up
         for number in context.track(range(context["batches"])):
-            arrivals = sinusoidal_arrivals(tuples, context["exponent"], rng, number=number, **wave)
+            arrivals = steady(tuples)
             for technique in _TECHNIQUES:
                 taken = process(spark, arrivals, technique, service).reduce_seconds
                 early, late = np.percentile(taken, [5, 95])
@@ -46,11 +48,15 @@ def _narrower(rows: Rows) -> Finding:
     )
 
 
-def _bounded(rows: Rows) -> Finding:
-    longest = {m: max(rows.column("longest", technique=m)) for m in _TECHNIQUES}
+def _longer(rows: Rows) -> Finding:
+    found = {m: (rows.mean("mean", technique=m), max(rows.column("longest", technique=m))) for m in _TECHNIQUES}
+    prompt, plain = found["prompt as printed"], found["time-based"]
     return judged(
-        "longest reduce task: " + ", ".join(f"{m} {value:.2f} s" for m, value in longest.items()),
-        shape={"the longest reduce task is shorter with Prompt": longest["prompt as printed"] < longest["time-based"]},
+        ", ".join(f"{m} {mean:.2f} s on average, at most {most:.2f} s" for m, (mean, most) in found.items()),
+        shape={
+            "the average reduce task takes longer with Prompt": prompt[0] > plain[0],
+            "the longest one takes longer with Prompt": prompt[1] > plain[1],
+        },
     )
 
 
@@ -62,18 +68,24 @@ EXHIBIT = Exhibit(
         "batches": Setting("thousands", 2, 3, 30),
         "tuples of a batch": Setting("not given", 200, 6_000, 6_000),
         "exponent": Setting("not given", 1.0, 1.0, 1.0),
-        "swing": Setting("not given", 0.5, 0.5, 0.5),
         "seconds of an even batch": Setting("not given", 0.2, 1.0, 1.0),
     },
     claims=(
-        Claim("Reduce tasks take more alike with Prompt", "a narrow band instead of a wide one", _narrower),
-        Claim("The upper bound of the latency is lower", "a low upper bound", _bounded),
+        Claim("Reduce tasks differ less in their times with Prompt", "low variance instead of high", _narrower),
+        Claim(
+            "Average and maximal latencies increase with Prompt",
+            "both increase",
+            _longer,
+            looked_into="The sum of all reduce tasks is the same whatever the buckets, so their average is, too, and "
+            "the longest is shorter where they are even",
+        ),
     ),
     run=run,
     draw=lambda rows: lines(
         rows, "batch", {"spread": "p95 - p5 of a batch, s", "longest": "longest reduce task, s"}, line="technique"
     ),
-    note="On 8 emulated slots with a service time that waits. The text of the paper says that average and maximal "
-    "latencies increase with Prompt; its figure shows the opposite of the maximum, and that is what is judged.",
+    note="On 8 emulated slots with a service time that waits. Map tasks hand on tuples uncombined, as the clusters of "
+    "the paper are: how reduce tasks differ then depends on the buckets alone, which are by hash for time-based "
+    "batches and by algorithm 3 for Prompt.",
     spark=True,
 )

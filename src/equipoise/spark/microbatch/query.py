@@ -242,7 +242,8 @@ class _MicrobatchJobs(SparkJobs):
                 f"the source makes a batch every {tasks.interval:g} seconds, the query expects one every "
                 f"{self._interval:g}; give both the same interval"
             )
-        return tasks.buckets
+        batch = Spool(str(self._spool)).handed_out()
+        return tasks.buckets if batch is None else int(batch.measures["buckets"])  # what its keys were dealt to
 
 
 class _Reporting:
