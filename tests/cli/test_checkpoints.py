@@ -177,3 +177,11 @@ def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, 
 def test_a_result_that_could_not_be_written_is_refused_first(checkpoint, tmp_path, target):
     result = run(app, ["state", "show", checkpoint, "--json", str(tmp_path / target)])
     assert isinstance(result.exception, InvalidArgument)
+
+
+def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_path):
+    result = run(app, ["plan", "show", checkpoint, "--version", "99"])
+    assert "has no plan 99; it has 0" in str(result.exception)
+    uniform_plan(4).save(tmp_path / "plan.json")
+    result = run(app, ["plan", "show", str(tmp_path / "plan.json"), "--version", "1"])
+    assert "is one plan; versions are of a checkpoint" in str(result.exception)

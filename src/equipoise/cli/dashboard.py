@@ -76,6 +76,8 @@ def require_pyarrow() -> None:
 def tell(server: "DashboardServer", console: Console, *, open_page: bool) -> None:
     """Say where the page is, and open it where there is a screen to open it on."""
     console.print(f"Dashboard: [bold]{escape(server.url)}[/]", soft_wrap=True, highlight=False)
+    if server.binds_all:
+        console.print("From elsewhere use a name that --allow-host has, in place of that address.", highlight=False)
     if open_page and has_screen():
         webbrowser.open(server.url)
 

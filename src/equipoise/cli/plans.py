@@ -49,7 +49,8 @@ def diff_plans(
     after: Annotated[str | None, typer.Argument(help="Another one; default the same checkpoint.")] = None,
     *,
     first: Annotated[
-        int | None, typer.Option("--from", help="Plan of the first; default the one before the last.")
+        int | None,
+        typer.Option("--from", help="Plan of the first; default the one before the last, of two places its next one."),
     ] = None,
     last: Annotated[int | None, typer.Option("--to", help="Plan of the second; default its next one.")] = None,
     plot: Plot = None,
@@ -114,6 +115,8 @@ def _told(held: int | None, text: str, json: str | None) -> None:
 
 def _plan(place: str, version: int | None) -> Plan:
     if Path(place).is_file():
+        if version is not None:
+            raise InvalidArgument(f"{place} is one plan; versions are of a checkpoint")
         return Plan.load(place)
     if version is None:
         plan: Plan = _steering(place).plan
@@ -121,6 +124,9 @@ def _plan(place: str, version: int | None) -> Plan:
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.storage import Storage
 
+    known = _versions(place)
+    if version not in known:
+        raise InvalidArgument(f"{place} has no plan {version}; it has {', '.join(map(str, known)) or 'none'}")
     return Folder(Storage(place)).plan_of_version(version)
 
 

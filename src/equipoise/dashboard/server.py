@@ -91,6 +91,11 @@ class DashboardServer(ThreadingHTTPServer):
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.server_port}/" + (f"?token={quote(self._token, safe='')}" if self._token else "")
 
+    @property
+    def binds_all(self) -> bool:
+        """Whether it listens on every address of the machine, which is none to ask for."""
+        return self._host in {"0.0.0.0", "::"}  # noqa: S104 - a question, not a binding
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, unless as many clients as may be are connected."""
         if self._clients.acquire(blocking=False):
