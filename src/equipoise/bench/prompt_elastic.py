@@ -1,7 +1,7 @@
 """A ramp up and down of the rate and of the keys: map and reduce tasks follow, and batches stay within the interval.
 
-A live query on 16 emulated slots with a service time that waits. Counted are the batches from the first change of the
-number of tasks on. A short query before it warms Spark up.
+A live query on 8 emulated slots with a service time that waits. Counted are the batches that were cut after the first
+change of the number of tasks. A short query before it warms Spark up.
 """
 
 import time
@@ -23,14 +23,14 @@ from equipoise.microbatch.spool import Spool
 from equipoise.simulate.workloads import sample, zipf_shares
 from equipoise.spark import microbatch, register
 
-_SLOTS, _TASKS, _INTERVAL = 16, 8, 20.0
+_SLOTS, _TASKS, _INTERVAL = 8, 4, 20.0
 _SERVICE = 0.035  # seconds a tuple: at the first rate the tasks of the start fill most of the interval
 
 
 def run(context: Context) -> Result:
     """Run the ramp and look at what the source and the query recorded."""
     ramp, rest = (40.0, 40.0) if context.quick else (360.0, 240.0)
-    rate = Rate(150, "ramp", swing=100, period=ramp)
+    rate = Rate(75, "ramp", swing=50, period=ramp)
     with local_spark(_SLOTS) as spark:
         _watched(spark, "warming", Rate(rate.rate), range(int(3 * _INTERVAL)), context.seed)
         seconds = context.track(range(int(2 * ramp + rest)), "prompt elastic")
@@ -71,8 +71,8 @@ def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int],
 
 def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
     changes = [at for at, line in enumerate(lines) if line["action"] != "keep"]
-    loads = [load for line in lines for load in line["loads"]]  # one for each batch, in their order
-    after = loads[changes[0] + 1 :] if changes else []
+    loads = {batch: load for line in lines for batch, load in zip(line["processed"], line["loads"], strict=True)}
+    after = [load for batch, load in loads.items() if changes and batch > changes[0]]
     tasks = [line["blocks"] + line["buckets"] for line in lines if line["rows"]]
     return {
         "on_time_share": float(np.mean([load <= 1 for load in after])) if after else float("nan"),

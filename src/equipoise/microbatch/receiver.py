@@ -320,7 +320,8 @@ class Receiver:
         """
         told = [each for each in self._spool.times() if each[0] > self._seen]
         if not told:
-            return {"load": None, "loads": [], "action": "keep", "reason": "no batch was processed since"}
+            reason = "no batch was processed since"
+            return {"load": None, "loads": [], "processed": [], "action": "keep", "reason": reason}
         action, loads = "keep", []
         reason = "the numbers of blocks and buckets are fixed"
         if self._scale is not None:
@@ -337,7 +338,8 @@ class Receiver:
                 if scaled.action != "keep":
                     self._cut_before = waiting if waiting <= 1 else waiting + 1  # with the one that is processed now
                 self._spool.set_tasks(Tasks(scaled.maps, scaled.reduces, self._cutting.interval))
-        return {"load": max(loads), "loads": loads, "action": action, "reason": reason}
+        processed = [number for number, _ in told]
+        return {"load": max(loads), "loads": loads, "processed": processed, "action": action, "reason": reason}
 
 
 def cut_table(table: pa.Table, batch: Batch, blocks: Blocks, buckets: int) -> list[pa.Table]:

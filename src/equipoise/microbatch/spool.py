@@ -254,7 +254,7 @@ class Spool:
         self._keep("tasks", list(tasks))
 
     def times(self) -> list[tuple[int, float]]:
-        """Number and seconds of the latest batches of the query."""
+        """Number and seconds of the latest batches that the query has processed."""
         return [(int(number), float(seconds)) for number, seconds in self._small("times", [])]
 
     def forget_times(self) -> None:
@@ -262,7 +262,7 @@ class Spool:
         self._keep("times", [])
 
     def add_time(self, number: int, seconds: float) -> None:
-        """Tell how long a batch of the query took."""
+        """Tell how long processing a batch took."""
         known = [each for each in self.times() if each[0] != number]
         self._keep("times", [*known, (number, seconds)][-16:])
 

@@ -255,7 +255,9 @@ class _Reporting:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         start = time.perf_counter()
         self._engine(rows, batch)
-        Spool(self._spool).add_time(batch, time.perf_counter() - start)
+        spool = Spool(self._spool)
+        if spool.released():  # the first batch of a query may come before the source has any
+            spool.add_time(spool.released() - 1, time.perf_counter() - start)
 
 
 def _batches(name: str, duration: str | float, interval: float) -> int:
