@@ -88,6 +88,13 @@ def test_keys_are_told_by_their_fingerprints_also_where_the_page_names_them(snap
     assert "a person" not in text
 
 
+def test_whatever_a_label_holds_stays_inside_it(snapshot):
+    odd = 'a "quoted" \\ back\nnext} 1'
+    key = msgspec.structs.replace(snapshot.hot_keys[0], fingerprint=odd, share=0.5)
+    values = parsed(metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key])))
+    assert values["equipoise_hot_key_share", (("key", odd),)] == 0.5
+
+
 def test_an_empty_checkpoint_has_metrics_too(tmp_path):
     values = parsed(metrics_text(Watcher(str(tmp_path)).look().snapshot))
     assert values["equipoise_up", ()] == 1

@@ -57,7 +57,6 @@ def test_workers_killed_at_every_point_are_replaced(make_story):
     story.check()
 
 
-@pytest.mark.long  # a kill before a commit on Spark: test_failures
 def test_a_driver_killed_before_and_after_its_commit_goes_on_where_it_was(make_story):
     story = make_story()
     for point in ("driver.before-commit:3", "driver.after-commit:2"):
