@@ -34,6 +34,26 @@ def test_a_longer_stride_follows_a_steep_load_in_one_action():
     assert short.next(1.7, 10, 10).maps == 11
 
 
+def test_with_a_longer_stride_no_task_is_taken_away_that_the_rest_could_not_do_without():
+    scale = AutoScale(4, 4, patience=1, stride=8)
+    assert [scale.next(0.73, 10, 10).action for _ in range(5)] == ["keep"] * 5
+    assert scale.next(1.2, 12, 12).action == "out"
+    printed = AutoScale(4, 4, patience=1)
+    assert printed.next(0.73, 10, 10).action == "in"
+
+
+@given(st.floats(0, 1), st.integers(1, 50))
+def test_with_a_longer_stride_what_is_left_stays_below_the_threshold(load, tasks):
+    made = AutoScale(tasks, tasks, patience=1, stride=64).next(load, 10, 10)
+    assert made.action == "out" or load * tasks / made.maps <= 0.9
+
+
+def test_nothing_to_change_is_no_action_that_others_would_wait_for():
+    scale = AutoScale(2, 2, patience=2, least=2)
+    assert [scale.next(0.1, 10, 10).action for _ in range(4)] == ["keep"] * 4
+    assert [scale.next(1.5, 10, 10).action for _ in range(2)] == ["keep", "out"]
+
+
 def test_batches_that_wait_are_made_up_for():
     scale = AutoScale(8, 8, patience=1, stride=64)
     assert scale.next(0.85, 10, 10).action == "keep"

@@ -44,7 +44,8 @@ class AutoScale:
     The printed algorithm lists scale-out alone, with one counter that is never reset; here each direction has its own,
     reset by a batch that does not qualify, and fires at the d-th batch. Rate and keys are compared with what they were
     at the last action. Where neither has changed, the print does nothing for ever; here both numbers change. The print
-    changes one task at a time, as ``stride=1`` does; with a longer stride a steep ramp is followed in one action.
+    changes one task at a time, as ``stride=1`` does; with a longer stride a steep ramp is followed in one action, and
+    no task is taken away that would be added again at once: with 4 tasks, the load of 3 is a third more.
     Batches that wait count as load, so that they are made up for.
 
     Parameters
@@ -56,8 +57,8 @@ class AutoScale:
     patience
         d, consecutive batches before anything is done; the paper gives none.
     stride
-        Most tasks of a stage that an action adds or takes away; of these as many as bring the load, if it is shared
-        out evenly, to the middle between the thresholds, and at least 1.
+        Most tasks of a stage that an action adds or takes away. 1 is the print. Above, of these as many as bring the
+        load, if it is shared out evenly, to the middle between the thresholds or below it.
     least, most
         Bounds of both numbers.
 
@@ -126,7 +127,7 @@ class AutoScale:
             action = self._act("out", load, rate, keys)
         elif self._below >= self.patience and not self._quiet["in"]:
             action = self._act("in", load, rate, keys)
-        else:
+        if action == "keep":
             self._quiet = {name: max(0, left - 1) for name, left in self._quiet.items()}
         done = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
         return Scaled(self.maps, self.reduces, action, f"{told}; {done}: {self.maps} map, {self.reduces} reduce tasks")
@@ -142,12 +143,15 @@ class AutoScale:
             self.maps = self._changed(self.maps, sign, load)
         if moved[1]:
             self.reduces = self._changed(self.reduces, sign, load)
+        if before == (self.maps, self.reduces):
+            return "keep"
         self._above = self._below = 0
         self._last = (rate, keys)
         self._quiet = {"out": 0, "in": 0} | {"in" if action == "out" else "out": self.patience}
-        return action if before != (self.maps, self.reduces) else "keep"
+        return action
 
     def _changed(self, tasks: int, sign: int, load: float) -> int:
         wanted = ceil(min(tasks * load / (self.threshold - self.step / 2), self.most))
-        change = min(max(sign * (wanted - tasks), 1), self.stride)
+        fewest = 0 if sign < 0 and self.stride > 1 else 1
+        change = min(max(sign * (wanted - tasks), fewest), self.stride)
         return min(max(tasks + sign * change, self.least), self.most)
