@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,15 +13,27 @@ from equipoise.errors import SparkUnavailable
 MINIMUM_JAVA = 17
 """Oldest Java that Spark 4 runs on."""
 
+MINIMUM_SPARK = (4, 1)
+"""Oldest Spark that can place rows by partition number."""
+
 _JAVA_NEEDED = f"this needs Spark, and Spark needs Java {MINIMUM_JAVA} or newer"
 _INSTALL_JAVA = "install it with: apt-get install openjdk-17-jre-headless (or brew install openjdk@17)"
 
 
 def require_pyspark() -> None:
-    """Raise ``SparkUnavailable``, saying how to install it, if pyspark is missing."""
+    """Raise ``SparkUnavailable``, saying how to install it, if pyspark is missing or too old."""
     if find_spec("pyspark") is None:
         raise SparkUnavailable(
             "this needs Spark, and pyspark is not installed; install it with: pip install 'equipoise[spark]'"
+        )
+    require_spark_version(version_of("pyspark"))
+
+
+def require_spark_version(version: str) -> None:
+    """Raise ``SparkUnavailable`` if a Spark is too old."""
+    if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_SPARK:
+        raise SparkUnavailable(
+            f"Spark {version} cannot place rows by partition number (repartitionById); use Spark 4.1 or newer"
         )
 
 

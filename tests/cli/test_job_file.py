@@ -63,6 +63,12 @@ def written(folder, text):
         ),
         ('format = "console"', 'format = "python"\nfunction = "math:pi"', "must be a function, and math:pi is float"),
         ('format = "console"', 'format = "python"\nfunction = "math"', "is module:object"),
+        ("[sink]", "[policy]\nminGain = 2\n[sink]", r"\[policy\] has no minGain; it takes mode, "),
+        (
+            'format = "console"',
+            'format = "parquet"\npath = "x"\n[sink.options]\npath = "y"',
+            r"path belongs into \[sink\], not into \[sink.options\]",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_place(tmp_path, old, new, message):

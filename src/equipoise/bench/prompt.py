@@ -23,8 +23,8 @@ from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import cut_table
 from equipoise.microbatch.spool import BUCKET, SealedBatch, Spool
 from equipoise.simulate.workloads import sample, zipf_shares
+from equipoise.spark.columns import PART
 from equipoise.spark.microbatch.stages import Stages
-from equipoise.spark.stream.columns import PART
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.part import Part
 from equipoise.state.ownership import Handover

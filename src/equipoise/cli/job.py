@@ -104,6 +104,13 @@ class JobFile:
             )
         if source.feeds and source.format != _PLANNED:
             raise InvalidArgument("feeds in [source] are for the format equipoise")
+        policies = [field.name for field in dataclasses.fields(Policy)]
+        unknown = sorted(set(self.job.policy) - set(policies))
+        if unknown:
+            raise InvalidArgument(f"[policy] has no {unknown[0]}; it takes {', '.join(policies)}")
+        twice = sorted(set(self.job.sink.__struct_fields__) & set(getattr(self.job.sink, "options", {})))
+        if twice:
+            raise InvalidArgument(f"{twice[0]} belongs into [sink], not into [sink.options]")
 
     def _names(self) -> list[str]:
         """Everything that the file names as module:object."""
@@ -183,10 +190,6 @@ class JobFile:
         query = self.job.query
         names = zip(query.__struct_fields__, query.__struct_encode_fields__, strict=True)
         given = {encoded: getattr(query, name) for name, encoded in names if name not in _OURS}
-        known = [field.name for field in dataclasses.fields(Policy)]
-        unknown = sorted(set(self.job.policy) - set(known))
-        if unknown:
-            raise InvalidArgument(f"[policy] has no {unknown[0]}; it takes {', '.join(known)}")
         return {name: value for name, value in given.items() if value is not None} | self.job.policy
 
     def _sink(self) -> "Sink":
@@ -198,9 +201,6 @@ class JobFile:
             return function
         fields = {name: value for name, value in msgspec.structs.asdict(sink).items() if name != "options"}
         options = {} if isinstance(sink, ConsoleSink) else sink.options
-        twice = sorted(set(fields) & set(options))
-        if twice:
-            raise InvalidArgument(f"{twice[0]} belongs into [sink], not into [sink.options]")
         makers: dict[type, Callable[..., Sink]] = {
             ParquetSink: sinks.parquet,
             TableSink: sinks.table,

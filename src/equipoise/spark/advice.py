@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from equipoise.errors import InvalidArgument
 from equipoise.metrics import makespan
 from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.keys import KeyLike, as_column, resolve_key
+from equipoise.spark.keys import KeyLike, resolve_key
 from equipoise.spark.report import OVERPARTITIONING, batch_planner
 from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
 
@@ -117,7 +117,7 @@ def advise(
     if wanted is Operation.JOIN:
         if other is None:
             raise InvalidArgument("advice on a join needs the other side; pass other=")
-        small = broadcast_advice(other)
+        small = broadcast_advice(other, other.count())
         if small is not None:
             return small
     taken = take_sample(df, resolved, resolve_weight(df, weight), rows=sample, seed=seed)
@@ -210,19 +210,21 @@ def _operation(given: str | Operation) -> Operation:
         raise InvalidArgument(f"no advice on operation {given!r}; choose one of {names}") from None
 
 
-def broadcast_advice(other: DataFrame) -> Advice | None:
-    """Advice to broadcast, if the other side is under the session's threshold; reads no more rows than that."""
+def broadcast_advice(other: DataFrame, rows: int) -> Advice | None:
+    """Advice to broadcast, if the other side is under the session's threshold.
+
+    Its bytes are measured, in a pass over all of it, only where its number of rows leaves that open.
+    """
     text = other.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760") or "10485760"
     threshold = _bytes(text)
     row_bytes = _row_bytes(other.schema)
-    most = max(0, threshold) // row_bytes
-    if most == 0:
+    if threshold <= 0 or rows > threshold // row_bytes:
         return None
-    some = other.limit(most + 1)
-    measured = some.agg(F.count(F.lit(1)).alias("rows"), F.sum(_measured_bytes(other)).alias("bytes")).first()
+    positions = [str(place) for place in range(len(other.columns))]  # names may be there twice
+    measured = other.toDF(*positions).agg(F.sum(_measured_bytes(other.schema)).alias("bytes")).first()
     assert measured is not None  # noqa: S101 - an aggregate without groups has one row; this tells the type checker
-    rows, size = int(measured["rows"]), int(measured["bytes"] or 0)
-    if rows > most or size > threshold:
+    size = int(measured["bytes"] or 0)
+    if size > threshold:
         return None
     return Advice(
         Action.BROADCAST,
@@ -232,11 +234,14 @@ def broadcast_advice(other: DataFrame) -> Advice | None:
     )
 
 
-def _measured_bytes(df: DataFrame) -> Column:
-    """Size of a row: of text and bytes as they are, of what is nested as JSON, 8 bytes for anything else."""
+def _measured_bytes(schema: StructType) -> Column:
+    """Size of a row: of text and bytes as they are, of what is nested as JSON, 8 bytes for anything else.
+
+    Columns are called by their place.
+    """
     size = F.lit(8)
-    for each in df.schema.fields:
-        column, kind = as_column(df, each.name), each.dataType
+    for place, each in enumerate(schema.fields):
+        column, kind = F.col(str(place)), each.dataType
         if isinstance(kind, StringType | BinaryType):
             size = size + F.coalesce(F.octet_length(column), F.lit(0))
         elif isinstance(kind, ArrayType | MapType | StructType):

@@ -21,16 +21,17 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from equipoise.checks.aggregator import check_merge
 from equipoise.errors import InvalidArgument, UserFunctionFailed
-from equipoise.plan import Planner
+from equipoise.plan import Planner, uniform_plan
 from equipoise.spark.advice import WORTH_IT, Action, Advice
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.cluster import partition_count, slot_count
+from equipoise.spark.columns import FINGERPRINT, GROUP
+from equipoise.spark.fallback import measured_or
 from equipoise.spark.keys import Key, as_column, resolve_key
 from equipoise.spark.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
 from equipoise.spark.report import batch_planner
 from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
 from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP
 from equipoise.spark.stream.outputs import require_storable
 from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
 from equipoise.spark.stream.rows import cut
@@ -196,6 +197,7 @@ def plan_aggregate(
         Seed of the sampling, and of a splitter that is named.
     """
     resolved = _named_key(df, key)
+    KeyCodec(df.select(*resolved.columns).schema.jsonValue())  # refuses types that cannot be told apart by bytes
     spark = df.sparkSession
     count, concurrent = partition_count(spark, numPartitions), slot_count(spark, slots)
     schemas = SparkSchemas(spark)
@@ -221,12 +223,21 @@ def plan_aggregate(
         made = _splitter(splitter, count, seed, lambda: 0.0)
         advice = Advice(Action.SPLIT, f"{made.name} was asked for; it routes row by row and every key is merged")
         return Aggregation(df, resolved, count, reduction, outputSchema, None, splitter, seed, advice)
-    loads = take_sample(df, resolved, resolve_weight(df, weight), rows=sample, seed=seed).key_loads()
-    chosen_planner = batch_planner(planner, concurrent)
-    plan = plan_split(loads, count, chosen_planner, concurrent, None if whole_only else split)
-    whole = plan if not plan.widths else plan_split(loads, count, chosen_planner, concurrent, None)
-    advice = _advice(plan, whole, loads.hottest, concurrent, whole_only=whole_only)
-    return Aggregation(df, resolved, count, reduction, outputSchema, plan, None, seed, advice)
+    weight_of, chosen_planner = resolve_weight(df, weight), batch_planner(planner, concurrent)
+
+    def measured() -> Aggregation:
+        loads = take_sample(df, resolved, weight_of, rows=sample, seed=seed).key_loads()
+        plan = plan_split(loads, count, chosen_planner, concurrent, None if whole_only else split)
+        whole = plan if not plan.widths else plan_split(loads, count, chosen_planner, concurrent, None)
+        advice = _advice(plan, whole, loads.hottest, concurrent, whole_only=whole_only)
+        return Aggregation(df, resolved, count, reduction, outputSchema, plan, None, seed, advice)
+
+    def by_hash(why: str) -> Aggregation:
+        plan = SplitPlan(uniform_plan(count), {}, np.full(count, 1 / count))
+        advice = Advice(Action.NOTHING, f"the keys could not be measured: {why}")
+        return Aggregation(df, resolved, count, reduction, outputSchema, plan, None, seed, advice)
+
+    return measured_or(measured, by_hash, f"the load of {resolved} could not be measured, so keys go by hash")
 
 
 def _advice(plan: SplitPlan, whole: SplitPlan, hottest: float, slots: int, *, whole_only: bool) -> Advice:

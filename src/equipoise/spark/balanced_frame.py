@@ -1,27 +1,31 @@
 """Balance a keyed batch job: the same result, with the load spread as evenly as its keys allow."""
 
-import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, GroupedData, Window, WindowSpec
 from pyspark.sql.types import StructType
 
-from equipoise.errors import EquipoiseError, InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.plan import Plan, Planner, uniform_plan
 from equipoise.spark.advice import Advice, Operation, advice_for
 from equipoise.spark.cluster import partition_count, slot_count
+from equipoise.spark.columns import PARTITION
+from equipoise.spark.fallback import measured_or
 from equipoise.spark.history import History, Recorder
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.keys import Key, KeyLike, resolve_key
 from equipoise.spark.report import batch_planner
 from equipoise.spark.routing import partition_column
 from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
+from equipoise.spark.signature import argument_count
 
-PARTITION = "__equipoise_partition"
-"""Name of our column where one is needed; users never see it."""
+_SECOND_EXCHANGE = "spark.sql.requireAllClusterKeysForDistribution"
 
 
 class BalancedFrame:
@@ -42,6 +46,8 @@ class BalancedFrame:
         Tasks that run at a time; needed only where loads are known.
     loads
         What the plan was made from; ``None`` if the plan was given or nothing could be measured.
+    plain
+        Share of the load in each partition under Spark's own hash; ``None`` where that was not sampled.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class BalancedFrame:
         *,
         slots: int = 1,
         loads: KeyLoads | None = None,
+        plain: NDArray[np.float64] | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         self.plan = plan
@@ -59,6 +66,7 @@ class BalancedFrame:
         self.loads = loads
         self.source = recorder.watch(source) if recorder else source
         self.key = key
+        self._plain = plain
         self._recorder = recorder
 
     @property
@@ -72,6 +80,7 @@ class BalancedFrame:
 
     def groupBy(self) -> "BalancedGroups":  # noqa: N802 - Spark's own name
         """Group by the key."""
+        self._warn_of_a_second_exchange()
         return BalancedGroups(self)
 
     def window(self) -> WindowSpec:
@@ -81,6 +90,7 @@ class BalancedFrame:
         --------
         ``b.dataframe().withColumn("n", F.row_number().over(b.window().orderBy("ts")))``
         """
+        self._warn_of_a_second_exchange()
         return Window.partitionBy(self.partition, *self.key.columns)
 
     def cogroup(self, other: "DataFrame | BalancedFrame", key: KeyLike | None = None) -> "BalancedCogroups":
@@ -102,6 +112,15 @@ class BalancedFrame:
             raise Mismatch(f"the key here is of type ({here}), there ({there}); cast one to the other's type")
         return BalancedCogroups(self, source, resolved)
 
+    def _warn_of_a_second_exchange(self) -> None:
+        if str(self.source.sparkSession.conf.get(_SECOND_EXCHANGE, "false")).lower() == "true":
+            warnings.warn(
+                f"{_SECOND_EXCHANGE} is on: Spark shuffles the placed rows once more, by hash, and the plan is lost; "
+                "the result is right, but turn it off for this job",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
     def wait_for_history(self, timeout: float | None = 30.0) -> bool:
         """Wait until the first action on the result is recorded in the history; False if it was not in time.
 
@@ -113,11 +132,13 @@ class BalancedFrame:
         """What was predicted for this plan; ``None`` where nothing was measured."""
         if self.loads is None:
             return None
-        first = uniform_plan(self.plan.partitions, self.plan.tail_groups)
+        plain = self._plain
+        if plain is None:  # a record of earlier runs knows fingerprints, not Spark's hash: one is as good as the other
+            plain = self.loads.predicted(uniform_plan(self.plan.partitions, self.plan.tail_groups))
         return advice_for(
             Operation.APPLY_IN_PANDAS,
             hottest=self.loads.hottest,
-            plain=self.loads.predicted(first),
+            plain=plain,
             balanced=self.loads.predicted(self.plan),
             overpartitioned={},
             slots=self.slots,
@@ -202,7 +223,7 @@ def _without_partition(func: Callable[..., Any]) -> Callable[..., Any]:
 
     A closure, which Spark ships by value: executors need not have equipoise installed.
     """
-    if len(inspect.signature(func).parameters) != 2:
+    if argument_count(func) != 2:
         return func
 
     @wraps(func)
@@ -224,7 +245,7 @@ def _without_partition_column(func: Callable[..., Any], drop: Callable[[Any, str
     def keyed(key: Any, left: Any, right: Any) -> Any:
         return func(key[1:], drop(left, column), drop(right, column))
 
-    return keyed if len(inspect.signature(func).parameters) == 3 else plain
+    return keyed if argument_count(func) == 3 else plain
 
 
 def balance(
@@ -234,7 +255,7 @@ def balance(
     *,
     plan: Plan | None = None,
     planner: str | Planner = "kip",
-    history: str | None = None,
+    history: str | os.PathLike[str] | None = None,
     weight: str | Column | None = None,
     sample: int = SAMPLE_ROWS,
     slots: int | None = None,
@@ -248,6 +269,7 @@ def balance(
         A batch DataFrame.
     key
         Key column or columns, by name or as Columns; any type that Spark can group by; NULL is a key like any other.
+        It is computed several times: one that is random, such as a salt, must be added with ``withColumn`` first.
     numPartitions
         N; default ``spark.sql.shuffle.partitions``.
     plan
@@ -283,21 +305,23 @@ def balance(
     count = partition_count(df.sparkSession, numPartitions)
     concurrent = slot_count(df.sparkSession, slots)
     chosen = batch_planner(planner, concurrent)
-    record = History(history, resolved.names, weight_of.text) if history is not None else None
-    loads = record.load() if record else None
-    try:
+    record = History.of(history, resolved, weight_of) if history is not None else None
+    recorded = record.load() if record else None
+
+    def measured() -> BalancedFrame:
+        loads, plain = recorded, None
         if loads is None:
-            loads = take_sample(df, resolved, weight_of, rows=sample, seed=seed).key_loads()
+            taken = take_sample(df, resolved, weight_of, rows=sample, seed=seed)
+            loads, plain = taken.key_loads(), taken.plain_loads(count)
         made = loads.plan(count, chosen)
-    except EquipoiseError:
-        raise
-    except Exception as error:  # noqa: BLE001 - measuring must never fail a job that runs without it
-        warnings.warn(
-            f"the load of {resolved} could not be measured, so keys go by hash: {error}", RuntimeWarning, stacklevel=2
-        )
-        return BalancedFrame(df, resolved, uniform_plan(count))
-    recorder = Recorder(record, resolved, weight_of, loads.load, seed=seed) if record and loads.load > 0 else None
-    return BalancedFrame(df, resolved, made, slots=concurrent, loads=loads, recorder=recorder)
+        recorder = Recorder(record, resolved, weight_of, loads, seed=seed) if record and loads.load > 0 else None
+        return BalancedFrame(df, resolved, made, slots=concurrent, loads=loads, plain=plain, recorder=recorder)
+
+    return measured_or(
+        measured,
+        lambda _: BalancedFrame(df, resolved, uniform_plan(count)),
+        f"the load of {resolved} could not be measured, so keys go by hash",
+    )
 
 
 def balanced(df: DataFrame, key: KeyLike, numPartitions: int | None = None, **options: Any) -> DataFrame:  # noqa: N803 - Spark's own name

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from pyspark.sql.types import (
     ByteType,
@@ -23,6 +24,8 @@ from equipoise.spark.aggregator import Aggregator
 FUNCTIONS = ("count", "sum", "min", "max", "mean")
 """What can be asked of a column; ``count`` also without one, of rows."""
 
+_EXACT = 2**53  # from here on not every whole number is a float
+_LARGE = 2.0**62  # from here on a sum might not fit into 64 bits
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _ASKED = re.compile(r"\s*(\w+)\s*(?:\(\s*(\w+|\*)\s*\))?\s*(?:as\s+(\w+))?\s*", re.IGNORECASE)
 
@@ -38,8 +41,9 @@ class _Field(NamedTuple):
 class ColumnAggregator(Aggregator):
     """Counts, sums, extremes and means of numeric columns; the output has the key and one column for each.
 
-    NULL is left out of all of them; the sum of nothing is 0, its mean and extremes are NULL. Whole numbers stay whole.
-    Rows can be taken off counts, sums and means, so windows over those alone need not be merged anew.
+    NULL is left out of all of them, and so is NaN, which pandas does not tell apart from it; the sum of nothing is 0,
+    its mean and extremes are NULL. Whole numbers stay whole: where NULL beside them would make pandas round them, that
+    is an error. Rows can be taken off counts, sums and means, so windows over those alone need not be merged anew.
 
     Parameters
     ----------
@@ -158,7 +162,16 @@ def _of_rows(field: _Field, rows: pd.DataFrame) -> Any:
         return len(values)
     if field.function in {"min", "max"} and not len(values):
         return None
-    return _plain(field.type)(getattr(values, field.function)())
+    if isinstance(field.type, DoubleType):
+        return float(getattr(values.astype(np.float64), field.function)())
+    if values.dtype.kind == "f" and len(values) and values.abs().max() >= _EXACT:
+        raise InvalidArgument(
+            f"column {field.column!r} has NULL beside whole numbers of {_EXACT:,} and more, which pandas would round; "
+            f"leave NULL out before, as with where = '{field.column} IS NOT NULL'"
+        )
+    if field.function == "sum" and abs(float(values.astype(np.float64).sum())) >= _LARGE:
+        return sum(values.tolist())  # of Python, which does not overflow
+    return int(getattr(values, field.function)())
 
 
 def _together(field: _Field, one: Any, other: Any) -> Any:

@@ -1,24 +1,26 @@
 """The record of earlier runs: observed inside the job itself, saved when the job is done, planned from by the next.
 
-Stored form, inside the envelope of ``equipoise.framing``, kind ``batch-history``, format 1: a list of the names of the
-key columns, the text of the weight, and the bytes of ``KeyLoads``.
+Stored form, inside the envelope of ``equipoise.framing``, kind ``batch-history``, format 2: a list of the key columns,
+each as its name and its type, the text of the weight, and the bytes of ``KeyLoads``.
 """
 
 import logging
+import os
 import threading
 import time
 import uuid
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.errors import Damaged, Mismatch, StorageFailed, UnknownFormat
 from equipoise.framing import seal, unseal
+from equipoise.spark.columns import FINGERPRINT, THINNING, WEIGHT
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.keys import Key
 from equipoise.spark.sample import Sample, Weight
@@ -29,8 +31,9 @@ OBSERVED_ROWS = 50_000
 
 _log = logging.getLogger(__name__)
 
-_KIND, _FORMAT_VERSION = "batch-history", 1
-_FINGERPRINT, _WEIGHT = "__equipoise_fingerprint", "__equipoise_weight"
+_KIND, _FORMAT_VERSION = "batch-history", 2
+_ROWS_OF_A_TASK = 33  # bits of monotonically_increasing_id that number the rows of a task; the others number the tasks
+_STEPS = 1000  # in which the thinning of a row is told
 _POLL_SECONDS = 0.2
 
 
@@ -43,7 +46,7 @@ class History:
     path
         A file, local or any URI that ``pyarrow.fs`` knows.
     key
-        Names of the key columns.
+        Key columns, each as its name and its type: keys of other types have other fingerprints.
     weight
         Text of the weight column; empty where every row counts 1.
     """
@@ -51,6 +54,12 @@ class History:
     path: str
     key: tuple[str, ...]
     weight: str
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], key: Key, weight: Weight) -> Self:
+        """The record of a job, by what it is about."""
+        columns = zip(key.names, key.types, strict=True)
+        return cls(os.fspath(path), tuple(f"{name} {kind}" for name, kind in columns), weight.text)
 
     def load(self) -> KeyLoads | None:
         """What earlier runs saw; ``None`` before the first.
@@ -85,8 +94,8 @@ class History:
         storage.write(name, seal(_KIND, _FORMAT_VERSION, [list(self.key), self.weight, record.to_bytes()]))
 
     def _storage(self) -> tuple[Storage, str]:
-        folder, _, name = self.path.rpartition("/")
-        return Storage(folder or "."), name
+        folder, slash, name = self.path.rpartition("/")
+        return Storage(folder or slash or "."), name
 
 
 class Recorder:
@@ -94,13 +103,21 @@ class Recorder:
 
     The observation rides on the job's own shuffle. A thread waits for it, since under Classic asking blocks until the
     job is done, and under Connect the answer is empty until then.
+
+    Guarantees
+    ----------
+    - Of a run like those before about ``OBSERVED_ROWS`` rows are observed. One that is many times as large is not known
+      to be so before it has run: from row ``expected.rows`` on, as far as a row can tell its place from the numbers of
+      its task and in its task, fewer are taken the more there have been, so that a million times the rows are observed
+      by about a hundred times the sample. A row stands for as many as it was unlikely to be taken.
     """
 
-    def __init__(self, history: History, key: Key, weight: Weight, expected_load: float, *, seed: int) -> None:
+    def __init__(self, history: History, key: Key, weight: Weight, expected: KeyLoads, *, seed: int) -> None:
         self._history = history
         self._key = key
         self._weight = weight
-        self._threshold = expected_load / OBSERVED_ROWS
+        self._rows = max(expected.rows, OBSERVED_ROWS)
+        self._threshold = expected.load / expected.rows * self._rows / OBSERVED_ROWS
         self._seed = seed
         self._observation = Observation(f"equipoise-{uuid.uuid4().hex}")
         self._done = threading.Event()
@@ -112,15 +129,24 @@ class Recorder:
         that are computed in the generated code before, NULL but in the sampled rows. Totals are estimated from the
         sample.
         """
-        chosen = F.rand(self._seed) * F.lit(self._threshold) < self._weight.column
-        sampled = df.withColumn(_FINGERPRINT, F.when(chosen, self._key.fingerprint))
-        lists = [F.collect_list(_FINGERPRINT).alias("fingerprints")]
+        thinning = F.col(THINNING)
+        chosen = F.rand(self._seed) * F.lit(self._threshold) * thinning < self._weight.column
+        found = F.array(self._key.fingerprint, F.ceil(thinning * _STEPS))
+        sampled = df.withColumn(THINNING, self._thinning()).withColumn(FINGERPRINT, F.when(chosen, found))
+        lists = [F.collect_list(FINGERPRINT).alias("fingerprints")]
         if self._weight.text:
-            sampled = sampled.withColumn(_WEIGHT, F.when(F.col(_FINGERPRINT).isNotNull(), self._weight.column))
-            lists.append(F.collect_list(_WEIGHT).alias("weights"))
+            sampled = sampled.withColumn(WEIGHT, F.when(F.col(FINGERPRINT).isNotNull(), self._weight.column))
+            lists.append(F.collect_list(WEIGHT).alias("weights"))
         observed = sampled.observe(self._observation, *lists)
         threading.Thread(target=self._save, name="equipoise-history", daemon=True).start()
-        return observed.drop(_FINGERPRINT, _WEIGHT)
+        return observed.drop(FINGERPRINT, WEIGHT, THINNING)
+
+    def _thinning(self) -> Column:
+        """1 for as many rows as there were before; then the place of a row, as far as it can tell, over that number."""
+        number = F.monotonically_increasing_id()
+        task = F.shiftright(number, _ROWS_OF_A_TASK) + 1
+        place = number.bitwiseAND(F.lit((1 << _ROWS_OF_A_TASK) - 1)) + 1
+        return F.greatest(F.lit(1.0), task.cast("double") * place.cast("double") / F.lit(float(self._rows)))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is recorded; False if it was not within ``timeout`` seconds."""
@@ -133,16 +159,18 @@ class Recorder:
             while not metrics:
                 metrics = self._observation.get
                 time.sleep(0 if metrics else _POLL_SECONDS)
-            self._history.save(self._loads(metrics))
+            loads = self._loads(metrics)
+            if loads.load > 0:  # a run without rows says nothing of where they will be
+                self._history.save(loads)
         except Exception:  # noqa: BLE001 - whatever it is, the user's job goes on
             _log.warning("the run was not recorded in %s", self._history.path, exc_info=True)
         finally:
             self._done.set()
 
     def _loads(self, metrics: dict[str, Any]) -> KeyLoads:
-        fingerprints = _numbers(metrics["fingerprints"], np.int64)
+        fingerprints, thinning = _numbers(metrics["fingerprints"], np.int64).reshape(-1, 2).T
         weights = _numbers(metrics.get("weights", np.ones(len(fingerprints))), np.float64)
-        loads = np.maximum(weights, self._threshold)
+        loads = np.maximum(weights, self._threshold * thinning / _STEPS)
         rows = round(float((loads / weights).sum()))  # a sampled row stands for as many as it was unlikely to be taken
         unknown = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
         return Sample(fingerprints, loads, *unknown, rows, float(loads.sum())).key_loads()

@@ -21,16 +21,15 @@ from equipoise.plan import Planner
 from equipoise.sketch import Histogram
 from equipoise.spark.advice import WORTH_IT, Action, Advice, broadcast_advice
 from equipoise.spark.cluster import partition_count, slot_count
+from equipoise.spark.columns import FINGERPRINT, PARTITION, PIECE
+from equipoise.spark.fallback import measured_or
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.keys import Key, as_column, resolve_key
 from equipoise.spark.report import batch_planner
-from equipoise.spark.sample import SAMPLE_ROWS, Rows, Sample, resolve_weight, take_samples
+from equipoise.spark.sample import SAMPLE_ROWS, Rows, Sample, count, resolve_weight, take_samples
 from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split, width_column
 from equipoise.split.pieces import piece_fingerprints
 
-PARTITION = "__equipoise_partition"
-PIECE = "__equipoise_piece"
-_FINGERPRINT = "__equipoise_fingerprint"
 _HASH_OF_NULL = 42  # the seed of Spark's hash, which NULL leaves as it is
 _SURE = 5  # sampled rows from which the size of a key is believed
 _log = logging.getLogger(__name__)
@@ -123,8 +122,8 @@ class Join:
         key = [as_column(df, name) for name in self.on]
         if side not in self.how.keeps_null:
             df = df.where(_all(column.isNotNull() for column in key))
-        df = df.withColumn(_FINGERPRINT, F.xxhash64(*key))
-        fingerprint = F.col(_FINGERPRINT)
+        df = df.withColumn(FINGERPRINT, F.xxhash64(*key))
+        fingerprint = F.col(FINGERPRINT)
         own, others = (
             {k: plan.widths[k] for k, where in self.split_on.items() if where == each} for each in (side, 1 - side)
         )
@@ -139,7 +138,7 @@ class Join:
         if side in self.how.keeps_null:
             anywhere = F.pmod(F.monotonically_increasing_id(), F.lit(plan.plan.partitions)).cast("int")
             partition = F.when(_all(column.isNotNull() for column in key), partition).otherwise(anywhere)
-        return df.withColumn(PARTITION, partition).drop(_FINGERPRINT).repartitionById(plan.plan.partitions, PARTITION)
+        return df.withColumn(PARTITION, partition).drop(FINGERPRINT).repartitionById(plan.plan.partitions, PARTITION)
 
 
 def join(
@@ -205,37 +204,47 @@ def plan_join(
             f"the key is of type ({here}) on the left and ({there}) on the right; cast one to the other's type"
         )
     sides = (left, right)
-    for side in kind.broadcasts:
-        small = broadcast_advice(sides[side])
-        if small is not None:
-            return Join(sides, names, kind, small, broadcast=side)
     spark = left.sparkSession
-    count, concurrent = partition_count(spark, numPartitions), slot_count(spark, slots)
-    rows = [Rows(df, key, resolve_weight(df, None)) for df, key in zip(sides, keys, strict=True)]
-    sized = _Sizes.of(kind, *map(_Side.of_sample, take_samples(rows, rows=sample, seed=seed)))
-    plan = plan_split(
-        sized.loads({}),
-        count,
-        batch_planner(planner, concurrent),
-        concurrent,
-        split,
-        lambda _, widths: sized.loads(widths),
+    partitions, concurrent = partition_count(spark, numPartitions), slot_count(spark, slots)
+    chosen = batch_planner(planner, concurrent)
+
+    def measured() -> Join:
+        rows = [Rows(df, key, resolve_weight(df, None)) for df, key in zip(sides, keys, strict=True)]
+        totals = count(rows)
+        for side in kind.broadcasts:
+            small = broadcast_advice(sides[side], totals[side][0])
+            if small is not None:
+                return Join(sides, names, kind, small, broadcast=side)
+        sized = _Sizes.of(kind, *map(_Side.of_sample, take_samples(rows, totals, rows=sample, seed=seed)))
+        return Join(sides, names, kind, *_decided(sized, partitions, concurrent, chosen, split))
+
+    return measured_or(
+        measured,
+        lambda why: Join(sides, names, kind, Advice(Action.NOTHING, f"the keys could not be measured: {why}")),
+        f"the keys {', '.join(names)} could not be measured, so this is Spark's own join",
     )
-    plain = makespan(sized.plain_loads(count), concurrent) * concurrent
-    planned = makespan(sized.with_nulls(plan.loads), concurrent) * concurrent
+
+
+def _decided(
+    sized: "_Sizes", partitions: int, slots: int, planner: Planner, split: Split
+) -> tuple[Advice, SplitPlan | None, dict[int, int]]:
+    """What to do about keys of these sizes: the advice, the plan, and the side on which each key is split."""
+    plan = plan_split(sized.loads({}), partitions, planner, slots, split, lambda _, widths: sized.loads(widths))
+    plain = makespan(sized.plain_loads(partitions), slots) * slots
+    planned = makespan(sized.with_nulls(plan.loads), slots) * slots
     numbers = {"hottest_share": sized.hottest, "hash_over_ideal": plain, "planned_over_ideal": planned}
-    if plain < WORTH_IT * planned:
+    asked_for = split not in {"auto", None} and bool(plan.widths)
+    if plain < WORTH_IT * planned and not asked_for:
         reason = f"Spark's own join is at {plain:.2f} of the ideal time, a plan would be at {planned:.2f}"
-        return Join(sides, names, kind, Advice(Action.NOTHING, reason, numbers))
+        return Advice(Action.NOTHING, reason, numbers), None, {}
     if not plan.widths:
         reason = f"Spark's own join is at {plain:.2f} of the ideal time, keys placed by a plan at {planned:.2f}"
-        return Join(sides, names, kind, Advice(Action.ISOLATE, reason, numbers), plan)
+        return Advice(Action.ISOLATE, reason, numbers), plan, {}
     reason = (
         f"one key makes {sized.hottest:.1%} of the work; {len(plan.widths)} keys in {sum(plan.widths.values())} pieces "
         f"are predicted at {planned:.2f} of the ideal time, Spark's own join at {plain:.2f}"
     )
-    split_on = {key: sized.side_of(key) for key in plan.widths}
-    return Join(sides, names, kind, Advice(Action.SPLIT, reason, numbers), plan, split_on)
+    return Advice(Action.SPLIT, reason, numbers), plan, {key: sized.side_of(key) for key in plan.widths}
 
 
 def _join_type(how: str) -> JoinType:

@@ -11,6 +11,7 @@ from equipoise.errors import Damaged
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.plan import Costs, Plan, Planner, uniform_plan
 from equipoise.plan.cost import price
+from equipoise.plan.planner import default_tail_groups
 from equipoise.sketch import Histogram
 from equipoise.split.pieces import in_pieces, piece_fingerprints
 
@@ -63,7 +64,8 @@ class KeyLoads:
 
     def plan(self, partitions: int, planner: Planner) -> Plan:
         """Plan for these loads, from plain hash."""
-        first = uniform_plan(partitions)
+        groups = min(default_tail_groups(partitions), FINE_GROUPS) if partitions <= FINE_GROUPS else None
+        first = uniform_plan(partitions, groups)
         return planner.plan(first, self.histogram, costs=self.costs(first.tail_groups))
 
     def predicted(self, plan: Plan) -> NDArray[np.float64]:

@@ -9,12 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
 
-from equipoise.errors import InvalidArgument, SparkUnavailable
+from equipoise.errors import InvalidArgument
+from equipoise.requirements import require_spark_version
+from equipoise.spark.columns import RESERVED
 
 KeyLike = str | Column | Sequence[str | Column]
 """A key as users give it: a column or its name, or several of them."""
 
-_OLDEST_SPARK = (4, 1)
 _BINARY = "UTF8_BINARY"  # the collation under which strings are equal only if their bytes are
 
 
@@ -86,11 +87,9 @@ def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
 
 
 def _check_frame(df: DataFrame, *, streaming: bool) -> None:
-    version = df.sparkSession.version
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SPARK:
-        raise SparkUnavailable(
-            f"Spark {version} cannot place rows by partition number (repartitionById); use Spark 4.1 or newer"
-        )
+    if not isinstance(df, DataFrame):
+        raise InvalidArgument(f"a DataFrame of Spark is needed, and this is a {type(df).__name__}; pass it ungrouped")
+    require_spark_version(df.sparkSession.version)
     if streaming and not df.isStreaming:
         raise InvalidArgument(
             "this is a batch DataFrame, and stateful is for streams; read it with spark.readStream, or use balance"
@@ -100,6 +99,9 @@ def _check_frame(df: DataFrame, *, streaming: bool) -> None:
             "this is a streaming DataFrame, and profile, advise and balance are for batches; use stateful, "
             "or the DataFrame of each micro-batch inside foreachBatch"
         )
+    taken = sorted(RESERVED & set(df.columns))
+    if taken:
+        raise InvalidArgument(f"the DataFrame has a column {taken[0]!r}, a name that is kept for our own; rename it")
 
 
 def _parts(data_type: DataType) -> Iterable[DataType]:

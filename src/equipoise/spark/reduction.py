@@ -1,6 +1,5 @@
 """What is done with the rows of a key in two steps: a part of them to bytes, and the parts to output rows."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -12,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument
 from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.signature import argument_count
 from equipoise.spark.stream.pandas_rows import rows_to_arrow, to_arrow, to_pandas
 from equipoise.spark.stream.user_code import Schemas
 from equipoise.state.codec import RowCodec, row_codec
@@ -147,6 +147,6 @@ class FunctionReduction(Reduction):
 
 
 def _keyed(function: Callable[..., Any]) -> Callable[[KeyValues, Any], Any]:
-    if len(inspect.signature(function).parameters) == 2:
+    if argument_count(function) == 2:
         return function
     return lambda key, rows: function(rows)  # noqa: ARG005 - for functions of the rows alone

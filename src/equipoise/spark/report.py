@@ -98,7 +98,8 @@ class Report:
     def hot_keys(self, count: int = 20, *, literal: bool = False) -> DataFrame:
         """The hottest keys as a DataFrame: fingerprint, share, error; with ``literal`` the key columns too.
 
-        Literal keys are looked up in the data, in one more pass.
+        Literal keys are looked up in the data, in one more pass; a key column that is called as one of ours is, comes
+        as ``key_share``.
         """
         histogram = self.sample.histogram().top(count)
         rows = [(key, share, histogram.error) for key, share in histogram]
@@ -106,7 +107,8 @@ class Report:
         if not literal:
             return table.orderBy(F.desc("share"))
         wanted = [key for key, _ in histogram]
-        names = [column.alias(name) for column, name in zip(self.key.columns, self.key.names, strict=True)]
+        shown = [f"key_{name}" if name in table.columns else name for name in self.key.names]
+        names = [column.alias(name) for column, name in zip(self.key.columns, shown, strict=True)]
         found = self.df.select(self.key.fingerprint.alias("fingerprint"), *names)
         found = found.where(F.col("fingerprint").isin(wanted)).dropDuplicates(["fingerprint"])
         return table.join(found, "fingerprint", "left").orderBy(F.desc("share"))

@@ -121,7 +121,7 @@ class Weight:
 
 
 def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
-    """Check a weight; NULL, NaN and negative weights count as 0, so they never fail a job."""
+    """Check a weight; what is NULL, NaN, infinite or below 0 counts as 0, so it never fails a job."""
     if weight is None:
         return Weight(F.lit(1.0))
     column = as_column(df, weight)
@@ -132,7 +132,8 @@ def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
             "use for example F.length(column) or F.octet_length(column)"
         )
     number = column.cast("double")
-    return Weight(F.when((number > 0) & ~F.isnan(number), number).otherwise(F.lit(0.0)), field.name)
+    usable = (number > 0) & (number < F.lit(float("inf")))  # to Spark, NaN is above infinity
+    return Weight(F.when(usable, number).otherwise(F.lit(0.0)), field.name)
 
 
 class Rows(NamedTuple):
@@ -148,7 +149,9 @@ def take_sample(df: DataFrame, key: Key, weight: Weight, *, rows: int = SAMPLE_R
     return take_samples([Rows(df, key, weight)], rows=rows, seed=seed)[0]
 
 
-def take_samples(data: Sequence[Rows], *, rows: int = SAMPLE_ROWS, seed: int = 0) -> list[Sample]:
+def take_samples(
+    data: Sequence[Rows], totals: Sequence[tuple[int, float]] | None = None, *, rows: int = SAMPLE_ROWS, seed: int = 0
+) -> list[Sample]:
     """Count the data, then sample it: two passes that read the key and weight columns only.
 
     However many DataFrames there are, each pass is one job.
@@ -157,6 +160,8 @@ def take_samples(data: Sequence[Rows], *, rows: int = SAMPLE_ROWS, seed: int = 0
     ----------
     data
         DataFrames of one session.
+    totals
+        What ``count`` gave, if they are counted already.
     rows
         Wanted size of each sample.
     seed
@@ -164,10 +169,11 @@ def take_samples(data: Sequence[Rows], *, rows: int = SAMPLE_ROWS, seed: int = 0
     """
     if rows < 1:
         raise InvalidArgument(f"the sample must have at least 1 row, got {rows}")
-    totals = _totals(data)
+    if totals is None:
+        totals = count(data)
     chosen = [
-        _chosen(each, count, load, rows, seed).withColumn(_SOURCE, F.lit(number))
-        for number, (each, (count, load)) in enumerate(zip(data, totals, strict=True))
+        _chosen(each, *total, rows, seed).withColumn(_SOURCE, F.lit(number))
+        for number, (each, total) in enumerate(zip(data, totals, strict=True))
     ]
     table = reduce(DataFrame.unionAll, chosen).toArrow()
     return [_sample(table.filter(pc.field(_SOURCE) == number), *total) for number, total in enumerate(totals)]
@@ -178,12 +184,11 @@ def _sample(table: pa.Table, rows: int, load: float) -> Sample:
     return Sample(fingerprints, loads, hashes, nulls, rows, load)
 
 
-def _chosen(data: Rows, count: int, load: float, rows: int, seed: int) -> DataFrame:
-    """The sampled rows of one DataFrame."""
+def _chosen(data: Rows, number: int, load: float, rows: int, seed: int) -> DataFrame:
+    """The sampled rows of one DataFrame: none where there are many and all weigh nothing."""
     df, key, weight = data
-    threshold = 0.0
-    if count > rows and load > 0:
-        threshold = load / rows
+    threshold = load / rows if number > rows else 0.0
+    if number > rows:
         df = df.where(F.rand(seed) * F.lit(threshold) < weight.column)
     return df.select(
         key.fingerprint.alias("fingerprint"),
@@ -193,8 +198,11 @@ def _chosen(data: Rows, count: int, load: float, rows: int, seed: int) -> DataFr
     )
 
 
-def _totals(data: Sequence[Rows]) -> list[tuple[int, float]]:
-    """Number of rows and their load; without a weight a bare count, which many sources answer from their metadata."""
+def count(data: Sequence[Rows]) -> list[tuple[int, float]]:
+    """Number of rows and their load, in one job.
+
+    Without a weight that is a bare count, which many sources answer from their metadata.
+    """
     counted = [
         df.agg(
             F.lit(number).alias(_SOURCE),

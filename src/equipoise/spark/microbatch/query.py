@@ -17,10 +17,10 @@ from equipoise.microbatch.spool import Spool
 from equipoise.plan import Plan
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.cluster import partition_count
+from equipoise.spark.columns import PART
 from equipoise.spark.keys import resolve_key
 from equipoise.spark.microbatch.stages import Stages
 from equipoise.spark.microbatch.windows import WindowProcessor, WindowRunner
-from equipoise.spark.stream.columns import PART
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.order import Manifest, Order

@@ -20,8 +20,8 @@ from equipoise.errors import InvalidArgument
 from equipoise.microbatch import prompt_buckets
 from equipoise.microbatch.spool import BUCKET
 from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.keys import as_column
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.part import Part

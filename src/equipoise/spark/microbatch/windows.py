@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.microbatch.windows import moved_on
 from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.stream.columns import PART
+from equipoise.spark.columns import PART
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import ProcessorRunner, failed

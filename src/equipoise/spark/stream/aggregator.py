@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.stream.columns import PART
+from equipoise.spark.columns import PART
 from equipoise.spark.stream.rows import plain_values
 from equipoise.state.codec import row_codec
 

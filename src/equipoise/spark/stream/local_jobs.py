@@ -18,8 +18,8 @@ from equipoise.errors import InvalidArgument
 from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
 from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.aggregator import STATE as BUFFER
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.settings import Settings

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.stream.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.pandas_rows import to_pandas
 from equipoise.spark.stream.part import Part

@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pyarrow as pa
@@ -30,19 +29,19 @@ def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[
     timezone
         The session's time zone.
     """
-    steps = [_shower(field["type"], ZoneInfo(timezone)) for field in key_schema["fields"]]
+    steps = [_shower(field["type"], timezone) for field in key_schema["fields"]]
     return (lambda key: _stepped(key, steps)) if any(steps) else (lambda key: key)
 
 
-def _shower(kind: Any, zone: ZoneInfo) -> Callable[[Any], Any] | None:
+def _shower(kind: Any, timezone: str) -> Callable[[Any], Any] | None:
     if kind == "timestamp":  # without a zone it is in this process's local time, as the state's codec gives it
-        return lambda value: pd.Timestamp(value.astimezone(zone).replace(tzinfo=None))
+        return lambda value: pd.Timestamp(value.astimezone(dt.UTC)).tz_convert(timezone).tz_localize(None)
     if kind == "timestamp_ntz":
         return lambda value: pd.Timestamp(value)  # noqa: PLW0108 - the class itself says nothing to the type checker
     if isinstance(kind, str) or kind["type"] != "struct":
         return None
     names = [field["name"] for field in kind["fields"]]
-    steps = [_shower(field["type"], zone) for field in kind["fields"]]
+    steps = [_shower(field["type"], timezone) for field in kind["fields"]]
     return lambda values: dict(zip(names, _stepped(values, steps), strict=True))
 
 

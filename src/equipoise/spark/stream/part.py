@@ -2,7 +2,7 @@
 
 import msgspec
 
-from equipoise.spark.stream.columns import PART
+from equipoise.spark.columns import PART
 from equipoise.spark.stream.rows import Runs
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from equipoise.errors import UserFunctionFailed
+from equipoise.spark.columns import PART
 from equipoise.spark.stream.aggregator import AggregatorProcessor
-from equipoise.spark.stream.columns import PART
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs

@@ -1,6 +1,14 @@
 """Names of our columns on the way to a task; user code never sees them."""
 
 FINGERPRINT = "__equipoise_fingerprint"
+PARTITION = "__equipoise_partition"
+PIECE = "__equipoise_piece"
+"""Number of the piece of a split key that a row belongs to."""
+
+WEIGHT = "__equipoise_weight"
+THINNING = "__equipoise_thinning"
+"""By how much fewer rows are observed the more there have been; see ``equipoise.spark.history``."""
+
 GROUP = "__equipoise_group"
 """Number of the key group of a row; in the marker row of partition p it is -1 - p.
 
@@ -9,6 +17,9 @@ Every partition gets one marker, so that tasks without rows run too; it sorts be
 
 PART = "__equipoise_part"
 """What was made of rows of a split key; see ``equipoise.spark.stream.make_parts``. Not there where no key is split."""
+
+RESERVED = frozenset({FINGERPRINT, PARTITION, PIECE, WEIGHT, THINNING, GROUP, PART})
+"""What no column of a batch DataFrame may be called."""
 
 
 def marker(partition: int) -> int:
