@@ -51,3 +51,9 @@ def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("equipoise.requirements.find_spec", lambda _: None)
     with pytest.raises(SparkUnavailable, match=r"pip install 'equipoise\[spark\]'"):
         require_pyspark()
+
+
+def test_an_old_spark_is_named_before_it_is_imported(monkeypatch):
+    monkeypatch.setattr("equipoise.requirements.version_of", lambda _: "3.5.1")
+    with pytest.raises(SparkUnavailable, match=r"Spark 3.5.1 cannot place rows.*4.1 or newer"):
+        require_pyspark()

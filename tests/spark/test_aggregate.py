@@ -204,6 +204,42 @@ class Failing(Counting):
         raise ZeroDivisionError("of the user's own")
 
 
+def test_when_measuring_fails_keys_go_by_hash_with_a_warning(rows, monkeypatch):
+    def broken(*_args, **_options):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("equipoise.spark.aggregate.take_sample", broken)
+    df = keyed(rows, "int")
+    with pytest.warns(RuntimeWarning, match="keys go by hash: no space left"):
+        planned = plan_aggregate(df, "key", Moments(), output(df), 4)
+    assert planned.advice.action is Action.NOTHING
+    assertDataFrameEqual(planned.dataframe(), expected(df))
+
+
+class HourOfKey(Moments):
+    """The hour that a key, a point in time, is shown with."""
+
+    def finish(self, key, buffer):  # noqa: ARG002 - the name belongs to the protocol
+        return (key[0].hour,)
+
+
+def test_a_time_zone_may_be_an_offset(spark, rows):
+    df = keyed(rows, "timestamp")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "+01:00")
+    try:
+        hours = aggregate(df, "key", HourOfKey(), "hour long", 4, split=None).distinct().collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert [row.hour for row in hours] == [1]
+
+
+def test_keys_that_cannot_be_told_apart_by_bytes_are_refused_before_anything_runs(spark):
+    df = spark.sql("SELECT INTERVAL '1' YEAR AS key, 1L AS v")
+    with pytest.raises(InvalidArgument, match="key"):
+        plan_aggregate(df, "key", Moments(), "n long", 4)
+
+
 def test_the_users_own_error_is_told(rows):
     with pytest.raises(PythonException, match=r"reduce failed: ZeroDivisionError: of the user's own(.|\n)*in reduce"):
         aggregate(keyed(rows), "key", Failing(), "n long", 4).collect()

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,9 @@ from pyspark.testing.utils import assertDataFrameEqual
 
 from equipoise import InvalidArgument, Mismatch, uniform_plan
 from equipoise.plan import PLANNERS, Plan
-from equipoise.spark import balance, balanced
-from equipoise.spark.balanced_frame import PARTITION
+from equipoise.spark import advise, balance, balanced
+from equipoise.spark.columns import PARTITION
+from equipoise.spark.key_loads import FINE_GROUPS
 
 KEYS = {
     "bigint": "CAST(k AS bigint)",
@@ -75,6 +77,21 @@ def test_apply_in_pandas_gives_the_same_under_every_planner(rows, planner):
     ours = balance(df, "key", 5, planner=planner).groupBy().applyInPandas(keyed_summary, "n long, s long, text string")
     assertDataFrameEqual(ours, df.groupBy("key").applyInPandas(keyed_summary, "n long, s long, text string"))
     assert exchanges(ours) == 1
+
+
+def quantile(key, pdf, q):
+    return pd.DataFrame({"key": [key[0]], "p": [pdf["v"].quantile(q)]})
+
+
+def bare_quantile(pdf, *, q=0.5):
+    return pd.DataFrame({"key": [pdf["key"].iloc[0]], "p": [pdf["v"].quantile(q)]})
+
+
+@pytest.mark.parametrize("function", [partial(quantile, q=0.9), bare_quantile, partial(bare_quantile, q=0.9)])
+def test_arguments_that_are_bound_by_name_are_not_taken_for_the_key(rows, function):
+    df = keyed(rows, "int")
+    ours = balance(df, "key", 5).groupBy().applyInPandas(function, "key int, p double")
+    assertDataFrameEqual(ours, df.groupBy("key").applyInPandas(function, "key int, p double"))
 
 
 def test_apply_in_pandas_takes_functions_of_iterators(rows):
@@ -183,7 +200,7 @@ def test_a_computed_key_is_grouped_by_its_name(rows):
         {"spark.sql.adaptive.enabled": "true", "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1g"},
         {"spark.sql.adaptive.forceOptimizeSkewedJoin": "true"},
         {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"},
-        {"spark.sql.requireAllClusterKeysForCoPartition": "true"},
+        {"spark.sql.requireAllClusterKeysForCoPartition": "false"},
     ],
     ids=str,
 )
@@ -198,9 +215,37 @@ def test_no_setting_of_spark_undoes_the_placement(spark, rows, settings):
         assertDataFrameEqual(ours, df.groupBy("key").applyInPandas(summary, "n long, s long"))
         placed = handle.dataframe().select(handle.partition.alias("p"), F.spark_partition_id().alias("at"))
         assert placed.where("p <> at").count() == 0
+        ranked = handle.dataframe().withColumn("r", F.row_number().over(handle.window().orderBy("v")))
+        both = handle.cogroup(df).applyInPandas(lambda a, b: pd.DataFrame({"n": [len(a) - len(b)]}), "n long")
+        assert (exchanges(ours), exchanges(ranked), exchanges(both)) == (1, 1, 2)
     finally:
         for name, value in before.items():
             spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def test_a_setting_that_makes_spark_shuffle_again_is_warned_of(spark, rows):
+    df = keyed(rows, "int")
+    spark.conf.set("spark.sql.requireAllClusterKeysForDistribution", "true")
+    try:
+        with pytest.warns(RuntimeWarning, match="requireAllClusterKeysForDistribution is on"):
+            ours = balance(df, "key", 6).groupBy().applyInPandas(summary, "n long, s long")
+        assert exchanges(ours) == 2
+        assertDataFrameEqual(ours, df.groupBy("key").applyInPandas(summary, "n long, s long"))
+    finally:
+        spark.conf.unset("spark.sql.requireAllClusterKeysForDistribution")
+
+
+def test_above_a_thousand_partitions_the_tail_is_still_placed_by_its_load(spark):
+    df = spark.range(30_000).select((F.col("id") % 15_000).alias("k"))
+    handle = balance(df, "k", 1500, slots=1500)
+    assert handle.plan.tail_groups == FINE_GROUPS
+    assert handle.loads.predicted(handle.plan).max() < handle.loads.predicted(uniform_plan(1500, FINE_GROUPS)).max()
+
+
+def test_the_advice_on_a_handle_is_that_of_advise(rows):
+    df = keyed(rows, "string")
+    handle, asked = balance(df, "key", 4, slots=4), advise(df, "key", numPartitions=4, slots=4)
+    assert handle.advice().numbers["hash_over_ideal"] == asked.numbers["hash_over_ideal"]
 
 
 def test_hot_keys_are_apart_and_loads_even(spark):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
 
 from equipoise import InvalidArgument
 from equipoise.checks import check_merge
@@ -59,3 +59,26 @@ def test_numbers_have_types_of_their_own_and_are_kept_once():
 def test_what_cannot_be_asked_is_told(asked):
     with pytest.raises(InvalidArgument):
         ColumnAggregator(asked, SCHEMA)
+
+
+LARGE = StructType([StructField("k", StringType()), StructField("id", LongType()), StructField("f", FloatType())])
+
+
+def large(ids, floats=None):
+    numbers = np.array(floats if floats is not None else [0.0] * len(ids), dtype=np.float32)
+    return pd.DataFrame({"k": "a", "id": pd.Series(ids), "f": numbers})
+
+
+def test_large_whole_numbers_stay_whole_or_are_refused():
+    totals = ColumnAggregator(["max(id)", "sum(id)", "count(id)"], LARGE)
+    assert totals.reduce(totals.zero(), large([2**53 + 1, 5])) == (2**53 + 1, 2**53 + 6, 2)
+    assert totals.reduce(totals.zero(), large([7, None])) == (7, 7, 1)
+    assert totals.reduce(totals.zero(), large([2**62, 2**62, 3]))[1] == 2**63 + 3
+    with pytest.raises(InvalidArgument, match=r"'id' has NULL beside whole numbers.*'id IS NOT NULL'"):
+        totals.reduce(totals.zero(), large([2**53 + 1, None]))
+
+
+def test_floats_are_summed_as_doubles():
+    totals = ColumnAggregator(["sum(f)"], LARGE)
+    rows = large([1] * 3, [2.0**24, 1.0, 1.0])
+    assert totals.reduce(totals.zero(), rows) == (2.0**24 + 2,)

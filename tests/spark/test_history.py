@@ -9,8 +9,10 @@ from pyspark.sql import functions as F
 from equipoise import Damaged, Histogram, Mismatch, UnknownFormat, fingerprint
 from equipoise.framing import seal
 from equipoise.spark import balance
-from equipoise.spark.history import History
+from equipoise.spark.history import History, Recorder
 from equipoise.spark.key_loads import FINE_GROUPS, KeyLoads
+from equipoise.spark.keys import resolve_key
+from equipoise.spark.sample import resolve_weight
 
 
 @pytest.fixture
@@ -70,11 +72,47 @@ def test_weights_are_recorded(df, path):
     assert second.loads.load == pytest.approx(weighted.agg(F.sum("w")).first()[0])
 
 
+def test_a_run_many_times_as_large_as_the_last_is_observed_by_a_small_sample(spark, df, path, monkeypatch):
+    monkeypatch.setattr("equipoise.spark.history.OBSERVED_ROWS", 500)
+    run(df.limit(20), path)
+    observed = []
+    monkeypatch.setattr(Recorder, "_loads", seeing(Recorder._loads, observed))
+    many = spark.range(0, 400_000, 1, 8).select((F.col("id") % 4).alias("k"), "id")
+    run(many, path)
+    assert 500 < len(observed[0]) < 20_000
+    after = History.of(path, resolve_key(many, "k"), resolve_weight(many, None)).load()
+    assert after.rows == pytest.approx(400_000, rel=0.1)
+
+
+def seeing(method, seen):
+    def wrapped(self, metrics):
+        seen.append(metrics["fingerprints"])
+        return method(self, metrics)
+
+    return wrapped
+
+
+def test_a_run_without_rows_leaves_the_record_as_it_was(df, path):
+    run(df, path)
+    before = Path(path).read_bytes()
+    run(df.where("id < 0"), path)
+    assert Path(path).read_bytes() == before
+    handle, _ = run(df, path)
+    assert handle.loads.rows == 30_000
+
+
+def test_a_history_may_be_a_path(df, tmp_path):
+    run(df, tmp_path / "job.history")
+    assert (tmp_path / "job.history").exists()
+
+
 def test_a_history_of_another_key_or_weight_is_refused_and_kept(df, path):
     run(df, path)
     before = Path(path).read_bytes()
-    with pytest.raises(Mismatch, match="is about key k with weight 1, but this job has key id"):
+    with pytest.raises(Mismatch, match="is about key k bigint with weight 1, but this job has key id bigint"):
         balance(df, "id", 4, history=path)
+    with pytest.raises(Mismatch, match="is about key k bigint with weight 1, but this job has key k string"):
+        balance(df.withColumn("k", F.col("k").cast("string")), "k", 4, history=path)
     with pytest.raises(Mismatch, match="weight id"):
         balance(df, "k", 4, history=path, weight="id")
     assert Path(path).read_bytes() == before
@@ -85,12 +123,8 @@ def test_a_damaged_history_is_a_warning_and_is_replaced(df, path, tmp_path):
     file = tmp_path / "job.history"
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.warns(RuntimeWarning, match="is not used: stored batch-history"):
-        handle = balance(df, "k", 4, history=path)
-    handle.dataframe().count()
-    with pytest.warns(RuntimeWarning):
-        History(path, ("k",), "").save(handle.loads)
-    handle.wait_for_history(30)
-    assert History(path, ("k",), "").load().rows == 30_000
+        run(df, path)
+    assert History(path, ("k bigint",), "").load().rows == pytest.approx(30_000, rel=0.02)
 
 
 def test_a_history_of_a_newer_release_is_refused(df, path, tmp_path):

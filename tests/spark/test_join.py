@@ -139,6 +139,38 @@ def test_a_small_side_is_broadcast(spark, hot, thin, capsys):
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
 
 
+def test_when_measuring_fails_it_is_sparks_own_join_with_a_warning(hot, thin, monkeypatch):
+    def broken(*_args, **_options):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("equipoise.spark.join.count", broken)
+    with pytest.warns(RuntimeWarning, match="so this is Spark's own join: no space left"):
+        planned = plan_join(keyed(hot), keyed(thin), "key", "inner", 6)
+    assert planned.plan is None
+    assert "no space left" in planned.advice.reason
+    assertDataFrameEqual(planned.dataframe(), keyed(hot).join(keyed(thin), "key"))
+
+
+def test_columns_of_one_name_beside_the_key_do_not_matter(spark, hot, thin):
+    twice = keyed(thin).select("key", "b", F.col("b").alias("b"))
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
+    try:
+        planned = plan_join(keyed(hot), twice, "key", "inner", 6)
+        assert planned.advice.action is Action.BROADCAST
+        assert planned.dataframe().count() == keyed(hot).join(twice, "key").count()
+    finally:
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+
+
+def test_pieces_that_are_asked_for_are_made_also_where_little_is_gained(spark):
+    even = spark.range(3000).select((F.col("id") % 4).alias("key"), "id")
+    other = spark.range(4).select(F.col("id").alias("key"), (F.col("id") * 2).alias("b"))
+    planned = plan_join(even, other, "key", "left", 4, split=2, slots=1)
+    assert planned.advice.action is Action.SPLIT
+    assert set(planned.plan.widths.values()) == {2}
+    assertDataFrameEqual(planned.dataframe(), even.join(other, "key", "left"))
+
+
 def test_it_tells_what_it_does(hot, thin, capsys):
     plan_join(keyed(hot), keyed(thin), "key", "inner", 6, slots=6).explain()
     told = capsys.readouterr().out

@@ -54,3 +54,14 @@ def test_an_old_spark_is_refused(df, monkeypatch):
     monkeypatch.setattr(type(df.sparkSession), "version", property(lambda _: "3.5.1"))
     with pytest.raises(SparkUnavailable, match=r"Spark 3\.5\.1 .* use Spark 4\.1"):
         resolve_key(df, "a")
+
+
+def test_what_is_no_frame_is_refused(df):
+    for other in (df.toPandas(), df.groupBy("id"), None):
+        with pytest.raises(InvalidArgument, match="a DataFrame of Spark is needed, and this is a"):
+            resolve_key(other, "id")
+
+
+def test_our_own_names_are_refused(df):
+    with pytest.raises(InvalidArgument, match=r"__equipoise_weight.*rename it"):
+        resolve_key(df.withColumn("__equipoise_weight", F.lit(1)), "id")

@@ -87,3 +87,10 @@ def test_an_empty_frame_is_profiled_without_complaint(df):
 def test_bad_options_are_refused(df, options):
     with pytest.raises(InvalidArgument):
         profile(df, "host", **options)
+
+
+def test_a_key_that_is_called_as_a_column_of_ours_is_told_apart(spark):
+    named = spark.range(100).select((F.col("id") % 3).alias("share"))
+    found = profile(named, "share", 4).hot_keys(literal=True)
+    assert found.columns == ["fingerprint", "share", "error", "key_share"]
+    assert {row.key_share for row in found.collect()} == {0, 1, 2}

@@ -40,11 +40,19 @@ def test_a_rare_row_of_great_weight_is_never_missed(spark):
 
 def test_impossible_weights_count_as_nothing(spark):
     df = spark.sql(
-        "SELECT * FROM VALUES ('a', 2.0D), ('b', NULL), ('c', double('NaN')), ('d', -5.0D), ('a', 1.0D) AS t(k, w)"
+        "SELECT * FROM VALUES ('a', 2.0D), ('b', NULL), ('c', double('NaN')), ('d', -5.0D), ('a', 1.0D), "
+        "('e', double('Infinity')) AS t(k, w)"
     )
     sample = sampled(df, "k", "w")
-    assert (sample.rows, sample.load) == (5, 3.0)
+    assert (sample.rows, sample.load) == (6, 3.0)
     assert sample.histogram().share_of(fingerprint("a")) == 1.0
+
+
+def test_many_rows_that_weigh_nothing_are_not_fetched(spark):
+    df = spark.range(5000).select("id", F.lit(None).cast("double").alias("w"))
+    sample = sampled(df, "id", "w", rows=100)
+    assert (len(sample.fingerprints), sample.rows, sample.load) == (0, 5000, 0.0)
+    assert len(sample.histogram()) == 0
 
 
 def test_predicted_loads_under_plain_hash_are_those_of_spark(spark):
