@@ -1,5 +1,6 @@
 """The record of earlier runs: observed, saved, planned from; of another job or damaged, handled."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_weights_are_recorded(df, path):
 
 
 def test_a_run_many_times_as_large_as_the_last_is_observed_by_a_small_sample(spark, df, path, monkeypatch):
-    monkeypatch.setattr("equipoise.spark.history.OBSERVED_ROWS", 500)
+    monkeypatch.setattr(sys.modules["equipoise.spark.history"], "OBSERVED_ROWS", 500)
     run(df.limit(20), path)
     observed = []
     monkeypatch.setattr(Recorder, "_loads", seeing(Recorder._loads, observed))

@@ -1,6 +1,7 @@
 """A join with hot keys in pieces gives the rows of the plain join, for every type and every kind of key."""
 
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -143,7 +144,7 @@ def test_when_measuring_fails_it_is_sparks_own_join_with_a_warning(hot, thin, mo
     def broken(*_args, **_options):
         raise OSError("no space left")
 
-    monkeypatch.setattr("equipoise.spark.join.count", broken)
+    monkeypatch.setattr(sys.modules["equipoise.spark.join"], "count", broken)
     with pytest.warns(RuntimeWarning, match="so this is Spark's own join: no space left"):
         planned = plan_join(keyed(hot), keyed(thin), "key", "inner", 6)
     assert planned.plan is None

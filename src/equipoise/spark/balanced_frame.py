@@ -230,7 +230,7 @@ def _without_partition(func: Callable[..., Any]) -> Callable[..., Any]:
     def keyed(key: Any, data: Any) -> Any:
         return func(key[1:], data)
 
-    return keyed
+    return _hinted_as(func, keyed)
 
 
 def _without_partition_column(func: Callable[..., Any], drop: Callable[[Any, str], Any]) -> Callable[..., Any]:
@@ -245,7 +245,13 @@ def _without_partition_column(func: Callable[..., Any], drop: Callable[[Any, str
     def keyed(key: Any, left: Any, right: Any) -> Any:
         return func(key[1:], drop(left, column), drop(right, column))
 
-    return keyed if argument_count(func) == 3 else plain
+    return _hinted_as(func, keyed if argument_count(func) == 3 else plain)
+
+
+def _hinted_as(func: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper with the type hints of the function and none of its own: Spark goes by them."""
+    wrapper.__annotations__ = dict(getattr(func, "__annotations__", {}))
+    return wrapper
 
 
 def balance(

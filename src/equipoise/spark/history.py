@@ -117,7 +117,8 @@ class Recorder:
         self._key = key
         self._weight = weight
         self._rows = max(expected.rows, OBSERVED_ROWS)
-        self._threshold = expected.load / expected.rows * self._rows / OBSERVED_ROWS
+        self._threshold = expected.load / OBSERVED_ROWS
+        self._beyond = expected.load / expected.rows * self._rows / OBSERVED_ROWS
         self._seed = seed
         self._observation = Observation(f"equipoise-{uuid.uuid4().hex}")
         self._done = threading.Event()
@@ -130,7 +131,8 @@ class Recorder:
         sample.
         """
         thinning = F.col(THINNING)
-        chosen = F.rand(self._seed) * F.lit(self._threshold) * thinning < self._weight.column
+        threshold = F.when(thinning <= 1, F.lit(self._threshold)).otherwise(F.lit(self._beyond) * thinning)
+        chosen = F.rand(self._seed) * threshold < self._weight.column
         found = F.array(self._key.fingerprint, F.ceil(thinning * _STEPS))
         sampled = df.withColumn(THINNING, self._thinning()).withColumn(FINGERPRINT, F.when(chosen, found))
         lists = [F.collect_list(FINGERPRINT).alias("fingerprints")]
@@ -142,11 +144,11 @@ class Recorder:
         return observed.drop(FINGERPRINT, WEIGHT, THINNING)
 
     def _thinning(self) -> Column:
-        """1 for as many rows as there were before; then the place of a row, as far as it can tell, over that number."""
+        """The place of a row among all, as far as it can tell, over the number of rows of the runs before."""
         number = F.monotonically_increasing_id()
         task = F.shiftright(number, _ROWS_OF_A_TASK) + 1
         place = number.bitwiseAND(F.lit((1 << _ROWS_OF_A_TASK) - 1)) + 1
-        return F.greatest(F.lit(1.0), task.cast("double") * place.cast("double") / F.lit(float(self._rows)))
+        return task.cast("double") * place.cast("double") / F.lit(float(self._rows))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is recorded; False if it was not within ``timeout`` seconds."""
@@ -168,9 +170,10 @@ class Recorder:
             self._done.set()
 
     def _loads(self, metrics: dict[str, Any]) -> KeyLoads:
-        fingerprints, thinning = _numbers(metrics["fingerprints"], np.int64).reshape(-1, 2).T
+        fingerprints, steps = _numbers(metrics["fingerprints"], np.int64).reshape(-1, 2).T
         weights = _numbers(metrics.get("weights", np.ones(len(fingerprints))), np.float64)
-        loads = np.maximum(weights, self._threshold * thinning / _STEPS)
+        thresholds = np.where(steps <= _STEPS, self._threshold, self._beyond * steps / _STEPS)
+        loads = np.maximum(weights, thresholds)
         rows = round(float((loads / weights).sum()))  # a sampled row stands for as many as it was unlikely to be taken
         unknown = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
         return Sample(fingerprints, loads, *unknown, rows, float(loads.sum())).key_loads()
