@@ -1,7 +1,9 @@
 """Feeds: tuples in order, at their rate, and on from where they were."""
 
+import errno
 import json
 import socket
+import threading
 import time
 from contextlib import suppress
 
@@ -45,6 +47,19 @@ def test_a_replay_sends_what_is_due_and_goes_on_after_a_restart(tmp_path):
     assert again.read(0) is None
 
 
+def test_a_replay_reads_the_columns_that_it_needs(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"key": [1], "value": [2], "more": [3]}), tmp_path / "rows.parquet")
+    read, asked = pq.read_table, []
+
+    def read_table(path, **options):
+        asked.append(options["columns"])
+        return read(path, **options)
+
+    monkeypatch.setattr(pq, "read_table", read_table)
+    ReplayFeed(str(tmp_path / "rows.parquet"), SCHEMA, Rate(1))
+    assert asked == [["key", "value"]]
+
+
 def test_a_replay_that_cannot_be_is_told(tmp_path):
     with pytest.raises(FeedFailed, match=r"cannot replay .*no.parquet"):
         ReplayFeed(str(tmp_path / "no.parquet"), SCHEMA, Rate(1))
@@ -73,22 +88,85 @@ def test_generated_tuples_are_the_same_however_they_are_cut():
         GeneratedFeed(pa.schema({"other": pa.int64()}), Rate(1))
 
 
-def test_a_function_is_asked_from_where_it_was_and_its_failure_is_told():
+@pytest.fixture
+def calling():
+    feeds = []
+
+    def make(function):
+        feeds.append(CallableFeed(function, SCHEMA))
+        return feeds[-1]
+
+    yield make
+    for feed in feeds:
+        feed.close()
+
+
+def test_a_function_is_asked_from_where_it_was_and_its_failure_is_told(calling):
     def function(position):
         at = position or 0
         if at == 4:
             raise ValueError("the well is dry")
         return ([{"key": at, "value": 1}], at + 1) if at != 2 else (pa.table({"value": [2], "key": [2]}), 3)
 
-    feed = CallableFeed(function, SCHEMA)
+    feed = calling(function)
     feed.open(1)
-    assert [feed.read(0).table.to_pylist() for _ in range(2)] == [[{"key": 1, "value": 1}], [{"key": 2, "value": 2}]]
-    assert feed.read(0).position == 4
+    assert [feed.read(5).table.to_pylist() for _ in range(2)] == [[{"key": 1, "value": 1}], [{"key": 2, "value": 2}]]
+    assert feed.read(5).position == 4
     with pytest.raises(FeedFailed, match="after position 4: ValueError: the well is dry"):
-        feed.read(0)
-    empty = CallableFeed(lambda _: None, SCHEMA)
+        feed.read(5)
+    empty = calling(lambda _: None)
     empty.open(None)
-    assert empty.read(0) is None
+    assert empty.read(0.05) is None
+
+
+def test_a_position_that_a_function_changes_in_place_stays_what_it_was_for_its_rows(calling):
+    def function(position):
+        position = position if position is not None else {"next": 0}
+        position["next"] += 1
+        return [{"key": position["next"], "value": 0}], position
+
+    feed = calling(function)
+    feed.open(None)
+    chunks = [feed.read(5) for _ in range(3)]
+    assert [(chunk.table["key"].to_pylist(), chunk.position) for chunk in chunks] == [
+        ([at], {"next": at}) for at in (1, 2, 3)
+    ]
+
+
+def test_a_position_that_cannot_be_kept_is_told(calling):
+    feed = calling(lambda _: ([{"key": 1, "value": 1}], object()))
+    feed.open(None)
+    with pytest.raises(FeedFailed, match="after position None: TypeError"):
+        feed.read(5)
+
+
+def test_a_function_without_rows_moves_on_and_is_not_called_all_the_time(calling):
+    asked = []
+
+    def function(position):
+        asked.append(position)
+        return [], len(asked)
+
+    feed = calling(function)
+    feed.open(None)
+    chunk = feed.read(5)
+    assert (chunk.table.num_rows, chunk.position) == (0, 1)
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        feed.read(0.01)
+    assert asked[:3] == [None, 1, 2]
+    assert len(asked) < 50
+
+
+def test_a_function_that_waits_keeps_nobody_waiting(calling):
+    go = threading.Event()
+    feed = calling(lambda _: go.wait(60) and None)
+    feed.open(None)
+    start = time.monotonic()
+    assert feed.read(0.01) is None
+    feed.close()
+    assert time.monotonic() - start < 10
+    go.set()
 
 
 def read_all(feed, rows):
@@ -183,7 +261,16 @@ def test_rows_of_an_arrow_batch_that_do_not_fit_are_told_and_the_others_arrive(l
     send_arrow(feed.port, rows)
     table, letters = read_all(feed, 100)
     assert table["n"].to_pylist() == [n for n in range(100) if n != 37]
-    assert [letter for letter, _ in letters] == ["row 37 of an Arrow batch of 100"]
+    assert [json.loads(letter) for letter, _ in letters] == [{"n": "many", "word": "a"}]
+
+
+def test_a_row_of_bytes_that_are_no_text_is_kept_as_it_is(listening):
+    feed = listening(format="arrow")
+    text = pa.array([b"a", b"\xff"]).view(pa.string())
+    send_arrow(feed.port, pa.table({"n": [1, 2], "word": text, "when": pa.array([0, 0], pa.timestamp("s"))}))
+    table, letters = read_all(feed, 2)
+    assert table.to_pylist() == [{"word": "a", "n": 1}]
+    assert [json.loads(letter) for letter, _ in letters] == [{"n": 2, "word": "\\xff", "when": "1970-01-01 00:00:00"}]
 
 
 def test_a_line_without_end_is_told_and_its_connection_closed(listening, monkeypatch):
@@ -251,13 +338,89 @@ def test_an_acknowledgement_that_went_in_part_is_completed_before_the_next():
             self.got += taken
             return len(taken)
 
+        def settimeout(self, _):
+            pass
+
     connection = Slow()
     sender = _Sender(connection)
     sender.accept(3)
     sender.accept(4)
     connection.room = 1000
-    sender.accept(0)
+    sender.finish()
     assert [json.loads(line) for line in connection.got.splitlines()] == [{"accepted": 3}, {"accepted": 7}]
+
+
+def test_a_sender_that_reads_only_when_it_has_ended_is_told_of_its_last_line(listening):
+    feed = listening()
+    feed._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with socket.socket() as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sender.connect(("127.0.0.1", feed.port))
+        sent, is_full = 0, False
+        while not is_full:
+            assert sent < 100_000
+            sender.sendall(b'{"n": 1}\n')
+            sent += 1
+            arrived = feed._arrived.get(timeout=5)
+            arrived.sender.accept(arrived.count)
+            is_full = bool(arrived.sender._unsent)
+        sender.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)  # the receiver has seen the end, and cannot tell yet
+        assert last_line(sender) == {"accepted": sent}
+
+
+def failing_accept(monkeypatch, times):
+    accept, failed = socket.socket.accept, []
+
+    def fail(listening):
+        if len(failed) < times:
+            failed.append(listening)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", fail)
+    return failed
+
+
+def test_a_sender_is_let_in_when_there_are_files_again(listening, monkeypatch):
+    failed = failing_accept(monkeypatch, 2)
+    feed = listening()
+    with socket.create_connection(("127.0.0.1", feed.port)) as sender:
+        sender.sendall(b'{"word": "a", "n": 1}\n')
+        table, _ = read_all(feed, 1)
+    assert (len(failed), len(table)) == (2, 1)
+
+
+def test_that_no_sender_can_be_let_in_is_told(listening, monkeypatch):
+    failing_accept(monkeypatch, 1_000_000)
+    feed = listening(patience=0.2)
+    time.sleep(0.6)
+    with pytest.raises(FeedFailed, match=r"no sender could be let in for 0.2 seconds.*Too many open files"):
+        feed.read(0)
+
+
+def test_whoever_waits_for_senders_ends_with_the_feed(listening):
+    before = set(threading.enumerate())
+    feed = listening()
+    [accepting] = set(threading.enumerate()) - before
+    time.sleep(0.05)
+    feed.close()
+    accepting.join(5)
+    assert not accepting.is_alive()
+
+
+def test_a_peer_that_closes_at_once_is_not_called_all_the_time():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
+        feed = SocketFeed(TEXT, port=server.getsockname()[1], connect=True)
+        feed.open(None)
+        calls, until = 0, time.monotonic() + 0.5
+        while time.monotonic() < until:
+            with suppress(TimeoutError):
+                server.accept()[0].close()
+                calls += 1
+        feed.close()
+    assert 1 <= calls <= 10
 
 
 def test_no_lines_are_no_tuples():

@@ -1,5 +1,6 @@
 """The receiver: every tuple in one block of one batch, sealed in time, whatever happens in between."""
 
+import threading
 import time
 from collections import Counter
 
@@ -247,6 +248,43 @@ def test_weights_of_any_size_are_planned(tmp_path):
     receiver.start()
     wait_for(lambda: any(line["rows"] == 5 for line in Spool(tmp_path).history()))
     receiver.stop()
+
+
+def test_whole_weights_that_no_float_can_hold_are_planned(tmp_path):
+    given = iter([([{"key": 1, "value": 2**53 + 1}, {"key": 2, "value": 2**63 - 1}], 1)])
+    receiver = started(tmp_path, CallableFeed(lambda _: next(given, None), SCHEMA), blocks=2, weight="value")
+    wait_for(lambda: receiver.sealed and any(line["rows"] == 2 for line in Spool(tmp_path).history()))
+    receiver.stop()
+
+
+def test_a_position_without_rows_is_kept(tmp_path):
+    receiver = started(tmp_path, CallableFeed(lambda at: ([], {"seen": 7}) if at is None else None, SCHEMA))
+    wait_for(lambda: any(Spool(tmp_path).batch(number).position for number in Spool(tmp_path).numbers()))
+    receiver.stop()
+    asked = []
+    again = started(tmp_path, CallableFeed(asked.append, SCHEMA))
+    wait_for(lambda: asked)
+    again.stop()
+    assert asked[0] == {"seen": 7}
+
+
+def test_a_function_that_waits_for_data_stops_neither_batches_nor_the_end(tmp_path):
+    go = threading.Event()
+    receiver = started(tmp_path, CallableFeed(lambda _: go.wait(60) and None, SCHEMA))
+    wait_for(lambda: receiver.sealed > 2)
+    start = time.monotonic()
+    receiver.stop()
+    assert time.monotonic() - start < 10
+    go.set()
+
+
+def test_a_history_that_cannot_be_written_stops_nothing(tmp_path, caplog):
+    (tmp_path / "history.jsonl").mkdir()
+    receiver = started(tmp_path, generated(2000), blocks=2)
+    wait_for(lambda: receiver.is_done and receiver.sealed > 2)
+    receiver.stop()
+    assert sorted(rows_of(Spool(tmp_path))) == sorted(expected(2000))
+    assert "is missing from the history" in caplog.text
 
 
 def test_what_cannot_be_planned_is_not_kept(tmp_path, monkeypatch):

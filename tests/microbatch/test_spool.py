@@ -2,13 +2,14 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equipoise import CheckpointInUse, Damaged, Mismatch, StorageFailed, UnknownFormat
+from equipoise import CheckpointInUse, Damaged, InvalidArgument, Mismatch, StorageFailed, UnknownFormat
 from equipoise.framing import seal
 from equipoise.microbatch import spool as module
 from equipoise.microbatch.spool import Spool, Tasks, Tuples
@@ -92,7 +93,40 @@ def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowled
                 spool.unsealed()
         else:
             assert values(spool.unsealed()) == {0: [1]}
+            assert (tmp_path / "cut-off" / f"{0:020d}-{first}").read_bytes() == damaged[first:], (
+                "nothing is thrown away"
+            )
         spool.close()
+
+
+@pytest.mark.parametrize("number", [0, 2], ids=["first", "last"])
+def test_a_flipped_bit_in_a_length_is_told_and_nothing_is_cut_off(tmp_path, claimed, number):
+    spool, ends = claimed(tmp_path), [0]
+    for value in range(3):
+        spool.append(0, Tuples(table(value), 0.0))
+        ends.append(log_of(tmp_path, 0).stat().st_size)
+    spool.close()
+    whole = log_of(tmp_path, 0).read_bytes()
+    again = claimed(tmp_path)
+    for bit in range(64):
+        damaged = bytearray(whole)
+        damaged[ends[number] + bit // 8] ^= 1 << bit % 8
+        log_of(tmp_path, 0).write_bytes(damaged)
+        with pytest.raises(Damaged, match=f"is damaged at byte {ends[number]}: a frame of"):
+            again.unsealed()
+        assert log_of(tmp_path, 0).read_bytes() == damaged
+
+
+def test_a_frame_without_a_beginning_is_told_where_others_follow(tmp_path, claimed):
+    spool = claimed(tmp_path)
+    for value in range(3):
+        spool.append(0, Tuples(table(value), 0.0))
+    spool.close()
+    whole, again = log_of(tmp_path, 0).read_bytes(), claimed(tmp_path)
+    for lost in (b"\0" * 40, b"\xff" * 40):
+        log_of(tmp_path, 0).write_bytes(lost + whole[len(lost) :])
+        with pytest.raises(Damaged, match="is damaged at byte 0"):
+            again.unsealed()
 
 
 def test_bytes_that_never_came_to_the_disk_are_dropped(tmp_path, claimed):
@@ -156,6 +190,40 @@ def test_a_newer_format_is_told(tmp_path, claimed):
         spool.batch(0)
 
 
+def test_a_spool_has_a_name_that_no_other_has(tmp_path, claimed):
+    assert Spool(tmp_path / "a").name() is None
+    names = {claimed(tmp_path / folder).name() for folder in ("a", "b")}
+    assert len(names) == 2
+    assert Spool(tmp_path / "a").name() in names
+    (tmp_path / "a" / "identity").write_bytes(seal("spool", 1, [b"", ["k"]]))
+    with pytest.raises(UnknownFormat, match="has format 1"):
+        Spool(tmp_path / "a").name()
+
+
+def test_damage_to_the_identity_is_told(tmp_path, claimed):
+    claimed(tmp_path)
+    path = tmp_path / "identity"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises((Damaged, UnknownFormat)):
+            Spool(tmp_path).name()
+
+
+@pytest.mark.parametrize("given", ["{}", "file://{}", "file:{}", "file://localhost{}"])
+def test_a_spool_is_a_local_folder_however_it_is_written(tmp_path, given):
+    assert Spool(given.format(tmp_path)).folder == tmp_path
+    assert Spool(tmp_path).folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    "given", ["s3://bucket/spool", "hdfs://name/spool", "file://host/spool", Path("s3://bucket/x")]
+)
+def test_a_spool_that_is_no_local_folder_is_told(given):
+    with pytest.raises(InvalidArgument, match=r"can append and sync.*give a path"):
+        Spool(given)
+
+
 def test_small_records_are_kept(tmp_path, claimed):
     spool = claimed(tmp_path)
     assert (spool.released(), spool.tasks(), spool.times()) == (0, None, [])
@@ -205,6 +273,17 @@ def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatc
     assert (tmp_path / "dead-letters.jsonl").read_text().count("\n") == 2
 
 
+def test_dead_letters_are_on_disk_before_they_are_acknowledged(tmp_path, monkeypatch, claimed):
+    spool = claimed(tmp_path)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", full)
+    with pytest.raises(StorageFailed, match=r"dead-letters.*No space left.*make room"):
+        spool.bury([("{", "no JSON")])
+
+
 def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch, claimed):
     monkeypatch.setattr(module, "HISTORY_LINES", 5)
     spool = claimed(tmp_path)
@@ -214,3 +293,5 @@ def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monke
         file.write('{"batch": 12, "ro')
     assert [line["batch"] for line in spool.history()] == list(range(5, 12))
     assert [line["batch"] for line in spool.history(3)] == [9, 10, 11]
+    spool.record({"batch": 13})
+    assert [line["batch"] for line in spool.history(2)] == [11, 13], "the stump stays alone"

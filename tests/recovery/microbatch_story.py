@@ -1,13 +1,15 @@
 """A microbatch query to be killed: run in a process of its own, again and again on the same folder, until it ends well.
 
 The folder gets ``spool/``, ``cp/`` and ``out/``, a file for each batch that the sink was given. With ``connect`` the
-session is one of Spark Connect.
+session is one of Spark Connect. With ``cluster`` executors are processes of their own, and the tasks that own keys take
+their time and leave a file in ``finished/`` for each key of a result.
 """
 
 import json
 import os
 import sys
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +28,9 @@ END = "the story ends well"
 class Count(Aggregator):
     bufferSchema = "n bigint"  # noqa: N815 - as Spark names schemas
 
+    def __init__(self, finished=None):
+        self._finished = finished
+
     def zero(self):
         return (0,)
 
@@ -39,6 +44,9 @@ class Count(Aggregator):
         return (whole[0] - part[0],)
 
     def finish(self, key, buffer):
+        if self._finished is not None:
+            time.sleep(0.1)
+            (Path(self._finished) / str(uuid.uuid4())).touch()
         return (*key, buffer[0])
 
 
@@ -78,17 +86,20 @@ def sink_to(folder):
     return sink
 
 
-def main(folder, connect):
+def main(folder, *, connect, cluster):
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-    spark = (builder.remote("local[2]") if connect else builder.master("local[2]")).getOrCreate()
+    master = "local-cluster[2,1,1024]" if cluster else "local[2]"
+    spark = (builder.remote(master) if connect else builder.master(master)).getOrCreate()
+    (folder / "finished").mkdir(exist_ok=True)
+    count, partitions = (Count(str(folder / "finished")), 8) if cluster else (Count(), 2)
     (folder / "out").mkdir(exist_ok=True)
     register(spark, rows=rows)
     stream = spark.readStream.format("equipoise").options(
         schema="key bigint", key="key", spool=str(folder / "spool"), feed="rows", interval=INTERVAL, blocks=2, buckets=2
     )
     query = microbatch(
-        stream.load(), "key", Count(), "key bigint, n bigint", 2, spool=str(folder / "spool"), interval=INTERVAL,
+        stream.load(), "key", count, "key bigint, n bigint", partitions, spool=str(folder / "spool"), interval=INTERVAL,
         window=LENGTH * INTERVAL, slide=INTERVAL, retain=2,
     ).start(sink_to(str(folder)), str(folder / "cp"))  # fmt: skip
     wanted, until = {key: LENGTH * n for key, n in expected().items()}, time.monotonic() + 150
@@ -103,4 +114,4 @@ def main(folder, connect):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "connect" in sys.argv)
+    main(Path(sys.argv[1]), connect="connect" in sys.argv, cluster="cluster" in sys.argv)

@@ -1,8 +1,11 @@
 """A microbatch query whose driver, receiver or tasks are killed: a tuple counts once in every window that has it."""
 
+import importlib.util
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,36 @@ def test_it_works_on_connect(tmp_path):
     told = run(tmp_path, "connect")
     assert told.returncode == 0, told.stderr[-3000:]
     assert END in told.stdout
+
+
+def _failures():
+    """How stories of executors that are lost are told."""
+    spec = importlib.util.spec_from_file_location("equipoise_failures", Path(__file__).with_name("test_failures.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+executors, cluster = _failures().executors, _failures().cluster
+
+
+@pytest.mark.usefixtures("spark", "cluster")
+@pytest.mark.long
+def test_an_executor_that_is_lost_while_results_are_made_changes_nothing(tmp_path):
+    """Some partitions have their result then, and the others need again what the lost one had made for them."""
+    folder = tmp_path / "story"
+    folder.mkdir()
+    with (tmp_path / "told").open("w") as told:
+        process = subprocess.Popen([sys.executable, str(SCRIPT), str(folder), "cluster"], stdout=told, stderr=told)
+        try:
+            until = time.monotonic() + 120
+            while not (folder / "finished").exists() or len(list((folder / "finished").iterdir())) < 12:
+                assert process.poll() is None, (tmp_path / "told").read_text()[-3000:]
+                assert time.monotonic() < until, (tmp_path / "told").read_text()[-3000:]
+                time.sleep(0.02)
+            os.kill(executors(process.pid)[0], signal.SIGKILL)
+            assert process.wait(240) == 0, (tmp_path / "told").read_text()[-3000:]
+        finally:
+            process.kill()
+            process.wait()
+    assert END in (tmp_path / "told").read_text()

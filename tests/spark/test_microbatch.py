@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import InvalidArgument, Mismatch
+from equipoise.bench.prompt import _order
 from equipoise.microbatch.spool import BUCKET, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
-from equipoise.spark.microbatch.query import _MicrobatchJobs
+from equipoise.spark.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.microbatch.query import _MicrobatchJobs, _Reporting, _require_trigger
 from equipoise.spark.microbatch.source import PlannedReader
+from equipoise.spark.microbatch.stages import ALLOCATIONS, Stages
+from equipoise.spark.stream.part import Part
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -158,6 +163,24 @@ def test_a_sliding_window_counts_every_tuple_in_as_many_results_as_it_is_long(sp
     assert found == Counter({word: length * n for word, n in Counter(words).items()})
 
 
+@pytest.mark.parametrize(("length", "slide"), [(2, 2), pytest.param(4, 2, marks=pytest.mark.long)])
+def test_a_result_is_of_the_batches_of_its_window(spark, tmp_path, words, length, slide):
+    def query():
+        stream = source(spark, tmp_path, rate=1500)
+        windows = {"window": length * INTERVAL, "slide": slide * INTERVAL}
+        options = {"spool": str(tmp_path / "spool"), "interval": INTERVAL}
+        return microbatch(stream, "word", Invertible(), "word string, n bigint", 3, **options, **windows)
+
+    run(query, tmp_path, lambda: sum(n for _, n, _ in outputs(tmp_path)) == ROWS * length // slide).stop()
+    found = {}
+    for word, n, batch in outputs(tmp_path):
+        found.setdefault(batch, Counter())[word] += n
+    sizes = [row.rows for row in read_batches(str(tmp_path / "spool"), spark=spark).orderBy("batch").collect()]
+    starts = np.cumsum([0, *sizes])
+    expected = [Counter(words[starts[max(0, end - length)] : starts[end]]) for end in range(slide, len(starts), slide)]
+    assert [each for _, each in sorted(found.items())] == [each for each in expected if each]
+
+
 @pytest.mark.usefixtures("words")
 def test_a_map_keeps_or_drops_our_column_and_the_result_is_the_same(spark, tmp_path):
     def query():
@@ -212,6 +235,7 @@ def test_a_function_is_a_feed(spark, tmp_path):
         ({"blocks": "many"}, "option blocks must be a number"),
         ({"nonsense": "1"}, "has no option nonsense"),
         ({"interval": "soon"}, "interval must be"),
+        ({"spool": "s3://bucket/spool"}, "can append and sync"),
     ],
 )
 @pytest.mark.usefixtures("words")
@@ -245,12 +269,40 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
         ({"window": 0.5, "slide": 1}, "skips rows"),
         ({"allocation": "best"}, "allocation must be one of"),
         ({"nonsense": 1}, "no option nonsense"),
+        ({"spool": "s3://bucket/spool"}, "can append and sync"),
     ):
         with pytest.raises(InvalidArgument, match=told):
             made(**options)
     late = stream.withColumn("at", F.timestamp_seconds("n")).withWatermark("at", "1 second")
     with pytest.raises(InvalidArgument, match="event time"):
         microbatch(late, "word", Count(), "word string, n bigint", 2)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "told"),
+    [
+        ("5 seconds", "fall behind for ever"),
+        ({"processingTime": "600 milliseconds"}, "fall behind for ever"),
+        ({"availableNow": True}, "runs what is there"),
+        ({"once": True}, "runs what is there"),
+    ],
+)
+@pytest.mark.usefixtures("words")
+def test_triggers_that_do_not_fit_the_interval_are_told(spark, tmp_path, trigger, told):
+    query = microbatch(source(spark, tmp_path), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
+    for _ in range(2):  # the first has claimed nothing
+        with pytest.raises(InvalidArgument, match=told):
+            query.start(sink_to(tmp_path), str(tmp_path / "cp"), trigger=trigger)
+
+
+def test_triggers_that_fit_or_that_only_spark_can_read_are_let_through():
+    for trigger in (
+        {},
+        {"processingTime": "500 milliseconds"},
+        {"processingTime": "0 seconds"},
+        {"availableNow": False},
+    ):
+        _require_trigger(trigger, INTERVAL)
 
 
 @pytest.mark.usefixtures("words")
@@ -272,22 +324,61 @@ def reader(folder, **options):
     return PlannedReader(given | options, StructType([StructField("key", LongType())]), {})
 
 
-def test_a_spool_that_was_emptied_is_told_before_its_tuples_are_counted_again(tmp_path):
-    first = reader(tmp_path)
-    start = first.initialOffset()
+def read_some(folder, batches):
+    """Read so many batches more as Spark does; gives where the query is then."""
+    source = reader(folder)
+    offset = source.initialOffset()
     until = time.monotonic() + 20
-    while (end := first.latestOffset(start, None)) == start:
-        assert time.monotonic() < until
-    assert first.partitions(start, end)
-    first.stop()
+    for _ in range(batches):
+        while (end := source.latestOffset(offset, None)) == offset:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert source.partitions(offset, end)
+        source.commit(end)
+        offset = end
+    source.stop()
+    return offset
+
+
+def assert_refused(folder, offset):
+    """A spool is refused however often the query is started again, and takes nothing in before it is."""
+    before = Spool(folder / "spool").sealed()
+    for _ in range(3):
+        again = reader(folder)
+        try:
+            for ask in (
+                lambda: again.partitions(offset, offset),  # noqa: B023 - called at once
+                lambda: again.latestOffset(offset, None),  # noqa: B023 - as above
+            ):
+                with pytest.raises(Mismatch, match="is another one, or was emptied, or is an older copy"):
+                    ask()
+            time.sleep(0.15)
+        finally:
+            again.stop()
+    assert Spool(folder / "spool").sealed() == before
+
+
+def test_a_spool_that_was_emptied_is_told_before_it_takes_anything(tmp_path):
+    offset = read_some(tmp_path, 2)
     shutil.rmtree(tmp_path / "spool")
-    again = reader(tmp_path)
-    try:
-        for ask in (lambda: again.latestOffset({"batch": 50}, None), lambda: again.partitions(start, {"batch": 50})):
-            with pytest.raises(Mismatch, match="another spool, or was emptied"):
-                ask()
-    finally:
-        again.stop()
+    assert_refused(tmp_path, offset)
+    assert not (tmp_path / "spool").exists()
+
+
+def test_another_spool_is_told_also_where_it_has_more_batches(tmp_path):
+    offset = read_some(tmp_path, 2)
+    shutil.rmtree(tmp_path / "spool")
+    read_some(tmp_path, 4)
+    assert_refused(tmp_path, offset)
+
+
+def test_an_older_copy_of_a_spool_is_told(tmp_path):
+    read_some(tmp_path, 1)
+    shutil.copytree(tmp_path / "spool", tmp_path / "copy")
+    offset = read_some(tmp_path, 8)
+    shutil.rmtree(tmp_path / "spool")
+    (tmp_path / "copy").rename(tmp_path / "spool")
+    assert_refused(tmp_path, offset)
 
 
 def test_one_batch_at_a_time_also_where_spark_does_not_say_where_it_is(tmp_path):
@@ -297,14 +388,70 @@ def test_one_batch_at_a_time_also_where_spark_does_not_say_where_it_is(tmp_path)
     while first.reportLatestOffset()["batch"] < 4:
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert first.latestOffset() == {"batch": 1}
-    first.partitions(start, {"batch": 1})
-    assert first.latestOffset() == {"batch": 2}
+    one, two = (start | {"batch": number} for number in (1, 2))
+    assert first.latestOffset() == one
+    first.partitions(start, one)
+    assert first.latestOffset() == two
     first.stop()
     again = reader(tmp_path)  # it crashed before it wrote down that it was given the second
-    again.partitions(start, {"batch": 1})
-    assert again.latestOffset() == {"batch": 2}
+    again.partitions(start, one)
+    assert again.latestOffset() == two
     again.stop()
+
+
+def test_a_source_that_cannot_be_told_how_long_a_batch_took_stops_nothing(tmp_path, caplog):
+    spool = Spool(tmp_path)
+    spool.release(1)
+    (tmp_path / "times").mkdir()
+    done = []
+    _Reporting(lambda _, batch: done.append(batch), str(tmp_path))(None, 3)
+    assert done == [3]
+    assert "is not told how long batch 3 took" in caplog.text
+
+
+BUFFER = {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]}
+
+
+class CountKeys(Count):
+    def reduce(self, buffer, rows):
+        return (buffer[0] + len(rows),)
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_a_task_that_is_repeated_sends_the_same(combine):
+    """Spark takes other rows of a repeated task for a failure."""
+    stages, order = Stages(CountKeys(), BUFFER, combine=combine), _order()
+    keys = [1, 1, 1, 2, 3, 3]
+    block = pa.record_batch(
+        {
+            "key": keys,
+            BUCKET: pa.array([0] * 6, pa.int32()),
+            FINGERPRINT: keys,
+            GROUP: pa.array([0] * 6, pa.int32()),
+        }
+    )
+
+    def sent():
+        mapped = list(stages._map_task(order, 2)(iter([block])))
+        both = pa.Table.from_batches(mapped * 2).sort_by("key").combine_chunks().to_batches()
+        return mapped, list(stages._reduce_task(order)(iter(both)))
+
+    first, again = sent(), sent()
+    assert first == again
+    parts = [msgspec.msgpack.decode(part.as_py(), type=Part) for batch in first[1] for part in batch[PART]]
+    assert [(part.rows, part.seconds) for part in parts] == [(6, 0.0), (2, 0.0), (4, 0.0)]
+
+
+def test_clusters_take_turns_and_are_as_large_as_their_rows():
+    parts = [Part(b"x" * length, rows, 0.0) for rows, length in ((10, 1), (1, 900), (1, 50), (1, 70))]
+    table = pa.table(
+        {
+            FINGERPRINT: [1, 2, 3, 4],
+            BUCKET: pa.array([0] * 4, pa.int32()),
+            PART: [msgspec.msgpack.encode(part) for part in parts],
+        }
+    )
+    assert ALLOCATIONS["prompt"](table, 2).tolist() == [0, 1, 1, 0]
 
 
 def test_a_batch_is_reduced_in_the_buckets_that_it_was_planned_for(tmp_path):

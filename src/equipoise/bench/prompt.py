@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,7 @@ from equipoise.spark.columns import PART
 from equipoise.spark.microbatch.stages import Stages
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.part import Part
+from equipoise.state.codec import row_codec
 from equipoise.state.ownership import Handover
 
 SLOTS = 8
@@ -126,15 +128,15 @@ def process(
     method, allocation = METHODS[technique]
     with tempfile.TemporaryDirectory() as folder:
         batch = sealed(arrivals, method, SLOTS, Path(folder))
-        stages = Stages(_SlowMerge(service / 2), _struct("n"), serving(service / 2), combine, allocation)
+        stages = Stages(_TimedCount(service / 2), _BUFFER, serving(service / 2), combine, allocation)
         rows = _blocks(spark, folder, batch)
         start = time.perf_counter()
         reduced = stages.reduced(rows, ["key"], SLOTS, _order())
         found = reduced.select(F.spark_partition_id().alias("task"), PART).toArrow()
         seconds = time.perf_counter() - start
-    tasks = np.zeros(SLOTS)
+    tasks, buffers = np.zeros(SLOTS), row_codec(_BUFFER)
     for task, part in zip(found["task"].to_pylist(), found[PART].to_pylist(), strict=True):
-        tasks[task] += msgspec.msgpack.decode(part, type=Part).seconds
+        tasks[task] += buffers.decode(msgspec.msgpack.decode(part, type=Part).buffer)[1]
     return Processed(seconds, tasks.tolist(), [block.rows for block in batch.blocks])
 
 
@@ -168,13 +170,26 @@ def sustained_rate(taken: Taken, interval: float) -> float:
     return (interval - idle) / (busy - idle) * sum(taken["busy"][0].block_rows) / interval
 
 
-class _SlowMerge(SlowCount):
-    """Counts rows, with a service time for each and for each merge."""
+class _TimedCount(SlowCount):
+    """Counts rows, with a service time for each and for each merge, and adds up the seconds that this took."""
+
+    bufferSchema = "n long, seconds double"  # noqa: N815 - as Spark names schemas
+
+    def zero(self) -> tuple[Any, ...]:
+        """No rows, no time."""
+        return (0, 0.0)
+
+    def reduce(self, buffer: tuple[Any, ...], rows: pd.DataFrame) -> tuple[Any, ...]:
+        """Wait and count."""
+        start = time.perf_counter()
+        (count,) = super().reduce(buffer, rows)
+        return (count, buffer[1] + time.perf_counter() - start)
 
     def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
         """Wait and add up."""
+        start = time.perf_counter()
         time.sleep(self.seconds_per_row)
-        return super().merge(one, other)
+        return (one[0] + other[0], one[1] + other[1] + time.perf_counter() - start)
 
 
 def _blocks(spark: SparkSession, folder: str, batch: SealedBatch) -> DataFrame:
@@ -203,10 +218,14 @@ def _order() -> Order:
     return Order(
         location="", query="", run="", version=1, time_ms=0, watermark_ms=0, time_mode="none", groups=[], owners=[],
         recent={}, handover=nothing, snapshots=frozenset(), dropped=[], variables={}, removed_tags=frozenset(),
-        key_fields=[0], key_schema=_struct("key"), event_time=None, output_schema=pa.schema([]), timezone="UTC",
+        key_fields=[0], key_schema=_struct(key="long"), event_time=None, output_schema=pa.schema([]), timezone="UTC",
         cache=None,
     )  # fmt: skip
 
 
-def _struct(name: str) -> dict[str, object]:
-    return {"type": "struct", "fields": [{"name": name, "type": "long", "nullable": True, "metadata": {}}]}
+def _struct(**types: str) -> dict[str, object]:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+    return {"type": "struct", "fields": fields}
+
+
+_BUFFER = _struct(n="long", seconds="double")

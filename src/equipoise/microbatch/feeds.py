@@ -1,5 +1,7 @@
 """Where tuples come from: what a feed is, and the feeds that a rate curve drives."""
 
+import queue
+import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -7,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +20,10 @@ from equipoise.simulate.workloads import sample, zipf_shares
 
 CHUNK_ROWS = 50_000
 """Tuples that a feed gives at once, at most."""
+
+_PAUSE = 0.02  # seconds until a function that had nothing is called again
+_PATIENCE = 0.5  # seconds that a thread is waited for
+_NOWHERE = msgspec.msgpack.encode(None)
 
 
 def _nothing() -> None:
@@ -129,7 +136,7 @@ class ReplayFeed(RatedFeed):
 
     def __init__(self, path: str, schema: pa.Schema, rate: Rate, **options: Any) -> None:
         try:
-            table = pq.read_table(path)
+            table = pq.read_table(path, columns=schema.names)
             self._table = table.select(schema.names).cast(schema).combine_chunks()
         except (OSError, KeyError, pa.ArrowException) as error:
             raise FeedFailed(
@@ -193,38 +200,83 @@ class GeneratedFeed(RatedFeed):
 
 
 class CallableFeed(Feed):
-    """A Python function as feed.
+    """A Python function as feed, called in a thread of its own, so that batches end in time while it waits for data.
 
     Parameters
     ----------
     function
         Called with the position after its last tuples (``None`` at first); gives ``(rows, position)``, where rows are
         an Arrow table or a list of dicts, or ``None`` when there is nothing now. Called again at once after rows, and
-        after a short while otherwise. After a crash it is called with the position that was kept last.
+        after a short while otherwise. After a crash it is called with the position that was kept last. A position is
+        made of plain values; the function gets a copy that is its own.
     schema
         Schema of its rows.
     """
 
     def __init__(self, function: Callable[[Any], tuple[Any, Any] | None], schema: pa.Schema) -> None:
         self._function, self._schema = function, schema
-        self._position: Any = None
+        self._position = _NOWHERE
+        self._given: queue.Queue[Chunk | FeedFailed] = queue.Queue(1)
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def open(self, position: Any) -> None:
         """Begin after a position."""
-        self._position = position
+        self._position = msgspec.msgpack.encode(position)
+        self._thread = threading.Thread(target=self._ask_on, name="equipoise-feed", daemon=True)
+        self._thread.start()
 
     def read(self, seconds: float) -> Chunk | None:
-        """Ask the function."""
+        """What the function gave."""
         try:
-            found = self._function(self._position)
+            given = self._given.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(given, FeedFailed):
+            raise given
+        return given
+
+    def close(self) -> None:
+        """Call the function no more; one that waits for data is not waited for."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+
+    def _ask_on(self) -> None:
+        while not self._closed.is_set():
+            try:
+                given: Chunk | FeedFailed | None = self._asked()
+            except FeedFailed as error:
+                given = error
+            if given is not None:
+                self._give(given)
+            if isinstance(given, FeedFailed):
+                return
+            if given is None or not given.table.num_rows:
+                self._closed.wait(_PAUSE)
+
+    def _asked(self) -> Chunk | None:
+        before = msgspec.msgpack.decode(self._position)
+        try:
+            found = self._function(msgspec.msgpack.decode(self._position))
             if found is None:
-                time.sleep(seconds)
                 return None
-            rows, self._position = found
+            rows, after = found
+            position = msgspec.msgpack.encode(after)
             table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=self._schema)
-            return Chunk(table.select(self._schema.names).cast(self._schema), self._position)
+            table = table.select(self._schema.names).cast(self._schema)
         except Exception as error:
             raise FeedFailed(
-                f"the feed's function failed after position {self._position!r}: {type(error).__name__}: {error}; mend "
-                f"it and start the query again\n{traceback.format_exc()}"
+                f"the feed's function failed after position {before!r}: {type(error).__name__}: {error}; mend it and "
+                f"start the query again\n{traceback.format_exc()}"
             ) from error
+        self._position = position
+        return Chunk(table, msgspec.msgpack.decode(position))
+
+    def _give(self, given: Chunk | FeedFailed) -> None:
+        while not self._closed.is_set():
+            try:
+                self._given.put(given, timeout=_PATIENCE)
+            except queue.Full:
+                continue
+            return

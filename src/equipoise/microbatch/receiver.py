@@ -178,7 +178,7 @@ class Receiver:
 
     def _recover(self) -> None:
         numbers = self._spool.numbers()
-        self._sealed = max([*(number + 1 for number in numbers), self._spool.released()])
+        self._sealed = self._spool.sealed()
         position = self._spool.batch(numbers[-1]).position if numbers else None
         open_batches = self._spool.unsealed()
         self._begin(self._sealed)
@@ -230,6 +230,7 @@ class Receiver:
             planned = self._planned(tuples)  # before they are kept: what cannot be planned must not come back
             self._spool.append(self._number, tuples)
             self._add(tuples, *planned)
+        if chunk.table.num_rows or chunk.position is not None:
             self._position = chunk.position
         chunk.acknowledge()
 
@@ -239,7 +240,7 @@ class Receiver:
         keys = fingerprints(*(_values(table[name]) for name in self._cutting.key))
         if self._cutting.weight is None:
             return keys, None
-        weights = np.nan_to_num(table[self._cutting.weight].cast(pa.float64()).to_numpy(), nan=1.0)
+        weights = np.nan_to_num(table[self._cutting.weight].cast(pa.float64(), safe=False).to_numpy(), nan=1.0)
         return keys, np.clip(weights, 1, _LARGEST).astype(np.int64)
 
     def _add(self, tuples: Tuples, keys: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> None:
@@ -302,7 +303,10 @@ class Receiver:
         decided = self._scaled(len(batch), len(batch.keys), waiting)
         late = {"seal_seconds": sealing, "ready_before_wanted": wanted - self._clock()}
         backlog = {"waiting": waiting, "letters": self._spool.letters}
-        self._spool.record({"batch": number} | measures | late | backlog | decided)
+        try:
+            self._spool.record({"batch": number} | measures | late | backlog | decided)
+        except OSError as error:
+            _log.warning("batch %d is missing from the history of %s: %s", number, self._spool.folder, error)
         self._sealed = number + 1
 
     def _blocks(self, batch: Batch, count: int, times: Sequence[NDArray[np.float64]], buffer: Accumulator) -> Blocks:

@@ -30,6 +30,8 @@ FORMATS = ("json", "arrow")
 _READ_BYTES = 1 << 20
 _LINE_BYTES = 16 << 20  # of one line
 _WAITING = 64  # reads that may wait before senders are slowed down
+_LAST_WORD = 10.0  # seconds that a sender who has ended may take to read its acknowledgements
+_PAUSE = 0.1  # seconds until what failed is tried again
 
 
 class SocketFeed(Feed):
@@ -46,7 +48,7 @@ class SocketFeed(Feed):
     connect
         Whether to connect to a sender instead of listening.
     patience
-        Seconds after which a sender that cannot be reached is an error.
+        Seconds after which a sender that cannot be reached, or that no sender can be let in, is an error.
     """
 
     def __init__(
@@ -118,16 +120,36 @@ class SocketFeed(Feed):
         """Stop listening; senders notice."""
         self._closed.set()
         if self._listening is not None:
+            with suppress(OSError):  # wakes whoever waits in accept, which closing does not
+                self._listening.shutdown(socket.SHUT_RDWR)
             self._listening.close()
 
     def _accept(self) -> None:
         assert self._listening is not None  # noqa: S101 - this tells the type checker
+        until = None
         while not self._closed.is_set():
             try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return  # closed
+                self._let_in(self._listening)
+            except (OSError, RuntimeError) as error:  # too many files or threads, or a sender that is gone
+                now = time.monotonic()
+                until = until or now + self._patience
+                if now > until and not self._closed.is_set():
+                    self._failure = FeedFailed(
+                        f"no sender could be let in for {self._patience:g} seconds: {error}; let the process have more "
+                        "open files, or have fewer senders"
+                    )
+                    return
+                self._closed.wait(_PAUSE)
+            else:
+                until = None
+
+    def _let_in(self, listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        try:
             threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
+        except RuntimeError:
+            connection.close()
+            raise
 
     def _connected(self) -> None:
         until = time.monotonic() + self._patience
@@ -142,10 +164,11 @@ class SocketFeed(Feed):
                         "check the address"
                     )
                     return
-                time.sleep(min(1.0, self._patience / 10))
+                self._closed.wait(min(1.0, self._patience / 10))
                 continue
             connection.settimeout(None)
             self._receive(connection)
+            self._closed.wait(_PAUSE)
             until = time.monotonic() + self._patience
 
     def _receive(self, connection: socket.socket) -> None:
@@ -157,7 +180,7 @@ class SocketFeed(Feed):
                 self._receive_lines(connection, sender)
             while sender.accepted < sender.sent and not self._closed.is_set():
                 time.sleep(0.01)  # until what was sent is on disk
-            sender.accept(0)  # and the sender knows
+            sender.finish()  # and the sender knows
 
     def _receive_lines(self, connection: socket.socket, sender: "_Sender") -> None:
         rest: list[bytes] = []
@@ -202,16 +225,28 @@ class _Sender:
         self.sent = self.accepted = 0
         self._told = 0
         self._unsent = b""  # of a line that was sent in part
+        self._telling = threading.Lock()
 
     def accept(self, count: int) -> None:
         """Tell how much is on disk; one who does not read is not told, and nobody waits for that."""
-        self.accepted += count
-        with suppress(OSError):
-            while self._unsent or self._told < self.accepted:
-                if not self._unsent:
-                    self._told = self.accepted
-                    self._unsent = json.dumps({"accepted": self._told}).encode() + b"\n"
-                self._unsent = self._unsent[self._connection.send(self._unsent, socket.MSG_DONTWAIT) :]
+        if not count:
+            return
+        with self._telling, suppress(OSError):
+            self.accepted += count
+            self._tell(socket.MSG_DONTWAIT)
+
+    def finish(self) -> None:
+        """Tell the rest to one who has sent all and may read only now."""
+        with self._telling:
+            self._connection.settimeout(_LAST_WORD)
+            self._tell(0)
+
+    def _tell(self, flags: int) -> None:
+        while self._unsent or self._told < self.accepted:
+            if not self._unsent:
+                self._told = self.accepted
+                self._unsent = json.dumps({"accepted": self._told}).encode() + b"\n"
+            self._unsent = self._unsent[self._connection.send(self._unsent, flags) :]
 
 
 class _Arrived(ABC):
@@ -255,7 +290,7 @@ class _Batch(_Arrived):
             return checked(table.select(schema.names).cast(schema))
 
         tables, bad = _by_halves(range(self._batch.num_rows), cast)
-        letters = [(f"row {row} of an Arrow batch of {self._batch.num_rows}", why) for row, why in bad]
+        letters = [(_shown_row(self._batch, row), why) for row, why in bad]
         return pa.concat_tables([schema.empty_table(), *tables]), letters
 
 
@@ -299,3 +334,13 @@ def _by_halves(items: Any, parse: Callable[[Any], pa.Table]) -> tuple[list[pa.Ta
 
 def _shown(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace")
+
+
+def _shown_row(batch: pa.RecordBatch, row: int) -> str:
+    values = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            values[name] = column[row].as_py()
+        except UnicodeDecodeError:
+            values[name] = column.slice(row, 1).cast(pa.binary())[0].as_py()
+    return json.dumps(values, default=lambda value: _shown(value) if isinstance(value, bytes) else str(value))

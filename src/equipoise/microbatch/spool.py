@@ -2,7 +2,7 @@
 
 Layout below the spool's folder::
 
-    identity                       schema and key, so that a spool is not taken for another's
+    identity                       its name, schema and key, so that a spool is not taken for another's
     lock                           held by the one receiver
     open/00000000000000000012      tuples of batch 12 as they came; a file of frames
     sealed/00000000000000000012    what batch 12 is: its blocks and where they are; it is sealed once this is there
@@ -12,17 +12,19 @@ Layout below the spool's folder::
     times                          how long the latest batches took, told by the query
     dead-letters.jsonl             what could not be read
     history.jsonl                  one line for each sealed batch
+    cut-off/                       ends of open files that a crash has left, for whoever wants to look
 
-A frame is its length in 8 bytes, little-endian, and an envelope of ``equipoise.framing``. A frame that is cut short at
-the end of a file was never acknowledged and is dropped; one that is damaged anywhere else is an error.
+Frames are those of ``equipoise.microbatch.frames``.
 """
 
 import fcntl
 import json
 import os
-import struct
+import re
 import threading
 import time
+import urllib.parse
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,9 +34,10 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from equipoise.errors import CheckpointInUse, Damaged, FormatError, Mismatch, StorageFailed
+from equipoise.errors import CheckpointInUse, Damaged, InvalidArgument, Mismatch, StorageFailed
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
+from equipoise.microbatch.frames import frame, frames
 from equipoise.storage import Storage, sync_folder
 
 BUCKET = "__equipoise_bucket"
@@ -45,7 +48,8 @@ HISTORY_LINES = 10_000
 """Batches that the history keeps at least."""
 
 _FORMAT = 1
-_LENGTH = struct.Struct("<Q")
+_IDENTITY_FORMAT = 2
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _LETTERS_BYTES = 64 << 20  # of dead letters that are kept; the rest is only counted
 _PATIENCE = 10.0  # seconds that a receiver waits for the one before it to end
 
@@ -117,11 +121,11 @@ class Spool:
     Parameters
     ----------
     folder
-        A folder that the driver and all executors reach by this path.
+        A folder that the driver and all executors reach by this path; a path, or ``file://`` and a path.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = _local(str(folder))
         self._storage = Storage(str(self.folder))
         self._lock: BinaryIO | None = None
         self._log: tuple[int, BinaryIO] | None = None
@@ -157,9 +161,14 @@ class Spool:
             self._lock.close()
             self._lock = None
 
+    def name(self) -> str | None:
+        """What this spool alone is called, whatever its folder; ``None`` before it was claimed for the first time."""
+        known = self._identity()
+        return None if known is None else str(known[0])
+
     def append(self, batch: int, tuples: Tuples) -> None:
         """Write tuples of a batch to the disk; when this returns they survive a crash."""
-        frame = seal("tuples", _FORMAT, [_ipc(tuples.table), tuples.time, tuples.position])
+        data = frame([_ipc(tuples.table), tuples.time, tuples.position])
         try:
             with self._writing:
                 if self._log is None or self._log[0] != batch:
@@ -168,7 +177,7 @@ class Spool:
                     sync_folder(str(self.folder / "open"))
                 file = self._log[1]
                 failpoint("spool.before-append")
-                file.write(_LENGTH.pack(len(frame)) + frame)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
                 failpoint("spool.after-append")
@@ -209,6 +218,10 @@ class Spool:
     def numbers(self) -> list[int]:
         """Numbers of the sealed batches that are there."""
         return [int(name) for name in self._storage.names("sealed")]
+
+    def sealed(self) -> int:
+        """Number of batches that were sealed, with those that were forgotten."""
+        return max([*(number + 1 for number in self.numbers()), self.released()])
 
     def batch(self, number: int) -> SealedBatch:
         """A sealed batch."""
@@ -277,15 +290,23 @@ class Spool:
         return size
 
     def bury(self, letters: Sequence[tuple[str, str]]) -> None:
-        """Keep what could not be read, each with the reason."""
+        """Keep what could not be read, each with the reason; when this returns they survive a crash.
+
+        Beyond 64 MiB they are only counted, until the file is deleted.
+        """
         self._letters += len(letters)
         path = self.folder / "dead-letters.jsonl"
-        with path.open("a") as file:
-            if file.tell() < _LETTERS_BYTES:
-                file.writelines(
-                    json.dumps({"time": time.time(), "reason": reason, "letter": letter}) + "\n"
-                    for letter, reason in letters
-                )
+        lines = [
+            json.dumps({"time": time.time(), "reason": reason, "letter": letter}) + "\n" for letter, reason in letters
+        ]
+        try:
+            if not path.exists() or path.stat().st_size < _LETTERS_BYTES:
+                _add_lines(path, lines, sync=True)
+        except OSError as error:
+            raise StorageFailed(
+                f"could not write to {path}: {error}; make room and start the query again: what could not be read was "
+                "not acknowledged"
+            ) from error
 
     @property
     def letters(self) -> int:
@@ -295,8 +316,7 @@ class Spool:
     def record(self, line: dict[str, Any]) -> None:
         """Add a line to the history, of which the latest ``HISTORY_LINES`` are kept."""
         path = self.folder / "history.jsonl"
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        _add_lines(path, [json.dumps(line) + "\n"], sync=False)
         if line["batch"] % HISTORY_LINES == HISTORY_LINES - 1:
             lines = path.read_text().splitlines(keepends=True)[-HISTORY_LINES:]
             self._storage.write(path.name, "".join(lines).encode())
@@ -331,36 +351,32 @@ class Spool:
                 return
 
     def _identify(self, schema: pa.Schema, key: Sequence[str]) -> None:
-        described = [schema.serialize().to_pybytes(), list(key)]
-        if not self._storage.exists("identity"):
-            self._storage.write("identity", seal("spool", _FORMAT, described))
+        known = self._identity()
+        if known is None:
+            described = [uuid.uuid4().hex, schema.serialize().to_pybytes(), list(key)]
+            self._storage.write("identity", seal("spool", _IDENTITY_FORMAT, described))
             return
-        known_schema, known_key = unseal("spool", _FORMAT, self._storage.read("identity"))
+        _, known_schema, known_key = known
         if known_key != list(key) or not pa.ipc.read_schema(pa.py_buffer(known_schema)).equals(schema):
             raise Mismatch(
                 f"the spool {self.folder} holds tuples of another schema or key ({', '.join(known_key)}); use the same "
                 "ones, or a new spool"
             )
 
+    def _identity(self) -> Any:
+        if not self._storage.exists("identity"):
+            return None
+        return unseal("spool", _IDENTITY_FORMAT, self._storage.read("identity"))
+
     def _frames(self, path: Path) -> Iterator[Tuples]:
         data = path.read_bytes()
-        at = 0
-        while at < len(data):
-            end = (
-                at + _LENGTH.size + (_LENGTH.unpack_from(data, at)[0] if at + _LENGTH.size <= len(data) else len(data))
-            )
-            if end > len(data) or not data[at:].strip(b"\0"):
-                break  # cut short by a crash, or of bytes that never came to the disk: never acknowledged
-            try:
-                stored, when, position = unseal("tuples", _FORMAT, data[at + _LENGTH.size : end])
-            except FormatError as error:
-                if end == len(data) and isinstance(error, Damaged):
-                    break  # its bytes had not all come to the disk: never acknowledged
-                raise Damaged(f"{path} is damaged at byte {at}: {error}") from error
+        whole = 0
+        for (stored, when, position), end in frames(data, str(path)):
             yield Tuples(pa.ipc.open_stream(stored).read_all(), when, position)
-            at = end
-        if at < len(data):
-            os.truncate(path, at)
+            whole = end
+        if whole < len(data):
+            self._storage.write(f"cut-off/{path.name}-{whole}", data[whole:])
+            os.truncate(path, whole)
 
     def _is_sealed(self, number: int) -> bool:
         return self._storage.exists(f"sealed/{_name(number)}")
@@ -377,6 +393,36 @@ class Spool:
         if self._log is not None:
             self._log[1].close()
             self._log = None
+
+
+def _local(folder: str) -> Path:
+    """The folder that a user has named."""
+    if folder.startswith("file:/"):
+        parts = urllib.parse.urlsplit(folder)
+        if parts.netloc in {"", "localhost"}:
+            return Path(urllib.parse.unquote(parts.path))
+    if _URI.match(folder):
+        raise InvalidArgument(
+            f"a spool is a folder of a file system that can append and sync, and {folder} is none; give a path that "
+            "the driver and all executors reach"
+        )
+    return Path(folder)
+
+
+def _add_lines(path: Path, lines: Sequence[str], *, sync: bool) -> None:
+    """Write lines to the end of a file, with ``sync`` to the disk; what a killed writer left of one stays apart."""
+    is_new = not path.exists()
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                lines = ["\n", *lines]
+        file.write("".join(lines).encode())
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    if sync and is_new:
+        sync_folder(str(path.parent))
 
 
 def _name(number: int) -> str:

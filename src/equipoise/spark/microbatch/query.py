@@ -1,6 +1,7 @@
 """Queries over planned micro-batches: map, allocate, reduce, window."""
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,8 +13,8 @@ from pyspark.sql.types import StructType
 from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.durations import seconds_of
-from equipoise.errors import InvalidArgument, Mismatch
-from equipoise.microbatch.spool import Spool
+from equipoise.errors import FormatError, InvalidArgument, Mismatch
+from equipoise.microbatch.spool import BUCKET, Spool
 from equipoise.plan import Plan
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.cluster import partition_count
@@ -28,6 +29,8 @@ from equipoise.spark.stream.settings import Settings, Sink
 from equipoise.spark.stream.stateful import StatefulStream
 from equipoise.spark.stream.user_code import SparkSchemas
 from equipoise.state.checkpoint import Checkpoint
+
+_log = logging.getLogger(__name__)
 
 
 def microbatch(
@@ -74,7 +77,9 @@ def microbatch(
         Length of a batch, as in the source's option. Batches are processed as soon as they are sealed.
     window, slide
         Length of a window and from one result to the next, multiples of the interval; ``slide`` is the interval by
-        default. Without a window, results are running totals of the keys that changed.
+        default. Results are due with every batch of the source whose number is a multiple of the slide; without
+        ``spool`` the batches of Spark are counted, of which the first may come before the source has one. Without a
+        window, results are running totals of the keys that changed.
     buckets
         Number of reduce tasks where there is no spool; default ``numPartitions``.
     combine
@@ -104,7 +109,7 @@ def microbatch(
         outputSchema,
         numPartitions,
         stages=Stages(reduce, schema, map, combine, allocation),
-        spool=spool,
+        spool=None if spool is None else str(Spool(spool).folder),
         interval=seconds,
         window=None if length is None else (length, step),
         buckets=whole("buckets", buckets, 1) if buckets is not None else None,
@@ -203,6 +208,8 @@ class MicrobatchStream(StatefulStream):
             self._code.runner = partial(WindowRunner, processor)
 
     def _settings(self, checkpoint: Checkpoint, sink: Sink, trigger: Mapping[str, Any]) -> Settings:
+        if self._spool is not None or BUCKET in self._stream.columns:
+            _require_trigger(trigger, self._seconds)
         settings = super()._settings(checkpoint, sink, trigger)
         return dataclasses.replace(settings, visit_every=None if self._window is None else self._window[1])
 
@@ -225,7 +232,10 @@ class _MicrobatchJobs(SparkJobs):
         return [*self._settings.identity.key, PART]
 
     def run(self, rows: DataFrame, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
-        """Map, allocate, reduce; then as any batch."""
+        """Map, allocate, reduce; then as any batch, whose windows move on with the batches of the source."""
+        slide = self._settings.visit_every
+        if slide and self._spool is not None:
+            order = dataclasses.replace(order, visits_all=Spool(self._spool).released() % slide == 0)
         reduced = self._stages.reduced(rows, self._settings.identity.key, self._bucket_count(), order)
         return super().run(reduced, plan, order, late_ms=late_ms)
 
@@ -255,9 +265,35 @@ class _Reporting:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         start = time.perf_counter()
         self._engine(rows, batch)
-        spool = Spool(self._spool)
-        if spool.released():  # the first batch of a query may come before the source has any
-            spool.add_time(spool.released() - 1, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        try:
+            spool = Spool(self._spool)
+            if spool.released():  # the first batch of a query may come before the source has any
+                spool.add_time(spool.released() - 1, seconds)
+        except (OSError, FormatError) as error:  # the batch counts, whether the source knows what it took or not
+            _log.warning("the source is not told how long batch %d took: %s", batch, error)
+
+
+def _require_trigger(trigger: Mapping[str, Any], interval: float) -> None:
+    """Refuse a trigger that asks for fewer batches than the source makes, or that ends."""
+    ending = [name for name in ("availableNow", "once") if trigger.get(name)]
+    if ending:
+        raise InvalidArgument(
+            f"the trigger {ending[0]} runs what is there, and the source makes a batch every {interval:g} seconds; use "
+            "no trigger, and stop the query when you have seen enough"
+        )
+    given = trigger.get("processingTime")
+    if given is None:
+        return
+    try:
+        seconds = seconds_of("trigger", given)
+    except InvalidArgument:
+        return  # Spark knows other ways to write an interval, and "0 seconds"
+    if seconds > interval * (1 + 1e-9):
+        raise InvalidArgument(
+            f"a trigger of {given!r} takes a batch every {seconds:g} seconds, and the source makes one every "
+            f"{interval:g}, so the query would fall behind for ever; use no trigger, or the interval of the source"
+        )
 
 
 def _batches(name: str, duration: str | float, interval: float) -> int:

@@ -22,6 +22,9 @@ from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
 from equipoise.microbatch.socket_feed import SocketFeed
 from equipoise.microbatch.spool import BUCKET, Section, Spool
 
+Offset = dict[str, Any]
+"""Where a query is: batches that it has read, and the name of the spool that they are of."""
+
 FEEDS = ("socket", "connect", "replay", "generate")
 """Feeds that need not be registered."""
 
@@ -136,8 +139,9 @@ class PlannedReader(DataSourceStreamReader):
         require_columns(self._schema, self._cutting)
         self._spool = Spool(options["spool"])
         self._receiver: Receiver | None = None
+        self._name: str | None = None
         self._released = 0
-        self._end: int | None = None
+        self._end: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         kept = self.__dict__ | {"_receiver": None, "_functions": {}, "_spool": None}
@@ -147,44 +151,48 @@ class PlannedReader(DataSourceStreamReader):
         self.__dict__.update(state)
         self._spool = Spool(state["_folder"])
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's own name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's own name
         """The oldest batch that is there."""
         sealed = self._receiving().sealed
-        return {"batch": min([*self._spool.numbers(), sealed])}
+        return self._at(min([*self._spool.numbers(), sealed]))
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's own name
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: ARG002, N802 - Spark's own name
         """The batch after the last, if it is sealed: one batch at a time, whatever has piled up."""
-        sealed = self._receiving().sealed
-        if start is None:  # Spark 4.1 does not say where it is, but has asked for the blocks up to there
-            start = {"batch": self._end if self._end is not None else self._released}
-        self._require(start["batch"], sealed)
-        upto = min(sealed, start["batch"] + 1)
+        known = start or self._end  # Spark 4.1 does not say where it is, but has asked for the blocks up to there
+        sealed = self._receiving(known).sealed
+        upto = min(sealed, (known["batch"] if known is not None else self._released) + 1)
         if upto != self._released:
             self._spool.release(upto)
             self._released = upto
-        return {"batch": upto}
+        return self._at(upto)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's own name
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's own name
         """All that is sealed, for Spark's measures of the backlog."""
-        return {"batch": self._receiving().sealed}
+        return self._at(self._receiving().sealed)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[BlockPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[BlockPartition]:
         """The blocks, as they were written when the batch was sealed."""
-        self._require(end["batch"], self._receiving().sealed)
-        self._end = end["batch"]
+        self._receiving(end)
+        self._end = end
         return [
             BlockPartition(number, section)
             for number in range(start["batch"], end["batch"])
             for section in self._spool.batch(number).blocks
         ]
 
-    def _require(self, batch: int, sealed: int) -> None:
-        """Refuse a spool that lacks what the query has read: its tuples would be counted again."""
-        if batch > sealed:
+    def _at(self, batch: int) -> Offset:
+        return {"batch": batch, "spool": self._name}
+
+    def _require(self, read: Offset, name: str | None, sealed: int) -> None:
+        """Refuse a spool that is not the one that the query has read, or lacks what it has read.
+
+        Its tuples would be counted again, or taken for those that were read and never counted.
+        """
+        if read["batch"] > sealed or read.get("spool") != name:
             raise Mismatch(
-                f"the query has read {batch} batches, but the spool {self._spool.folder} has sealed only {sealed}; it "
-                "is another spool, or was emptied: give the query its own, or begin with a new checkpoint and a new "
-                "spool"
+                f"the query has read {read['batch']} batches of its spool, and the spool {self._spool.folder}, which "
+                f"has sealed {sealed}, is another one, or was emptied, or is an older copy: give the query its own, or "
+                "begin with a new checkpoint and a new spool"
             )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -192,23 +200,29 @@ class PlannedReader(DataSourceStreamReader):
         assert isinstance(partition, BlockPartition)  # noqa: S101 - this tells the type checker
         yield from self._spool.block(partition.batch, partition.section).select(self._columns).to_batches()
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Delete what was processed."""
-        self._receiving().forget(end["batch"])
+        self._receiving(end).forget(end["batch"])
 
     def stop(self) -> None:
         """End the receiver; tuples that are not processed stay in the spool."""
         if self._receiver is not None:
             self._receiver.stop()
 
-    def _receiving(self) -> Receiver:
-        if self._receiver is None:
-            feed = _feed(self._options, self._schema, self._functions)
-            receiver = Receiver(self._spool, feed, self._schema, self._cutting)
-            receiver.start()
-            self._receiver = receiver
-            self._released = self._spool.released()
-        return self._receiver
+    def _receiving(self, read: Offset | None = None) -> Receiver:
+        """The receiver; it begins only on a spool that holds what was read: what it took would be acknowledged."""
+        if self._receiver is not None:
+            if read is not None:
+                self._require(read, self._name, self._receiver.sealed)
+            return self._receiver
+        if read is not None:
+            self._require(read, self._spool.name(), self._spool.sealed())
+        feed = _feed(self._options, self._schema, self._functions)
+        receiver = Receiver(self._spool, feed, self._schema, self._cutting)
+        receiver.start()
+        self._receiver, self._name = receiver, self._spool.name()
+        self._released = self._spool.released()
+        return receiver
 
 
 def _cutting(options: Mapping[str, str]) -> Cutting:

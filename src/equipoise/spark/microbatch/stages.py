@@ -2,10 +2,13 @@
 
 A bucket's tasks give one buffer for each key that they saw. Should a key reach several buckets, its owner merges the
 buffers, so the result never depends on how clusters are allocated; only the balance does.
+
+What a task sends is the same whenever it is repeated: no time that it took, and buffers merged in an order of their
+own. Otherwise Spark takes a task that is repeated after an executor was lost for one that may not be, and the query
+fails.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -93,7 +96,8 @@ class Stages:
         if self.combine:
             marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, part, sent.fields[-1]])
         clusters = marked.mapInArrow(self._map_task(stage, buckets), sent)
-        dealt = clusters.repartitionById(buckets, _TARGET).drop(_TARGET).sortWithinPartitions(*in_key_order)
+        in_one_order = [*in_key_order, F.col(PART)] if self.combine else in_key_order
+        dealt = clusters.repartitionById(buckets, _TARGET).drop(_TARGET).sortWithinPartitions(*in_one_order)
         return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], part]))
 
     def _map_task(self, order: Order, buckets: int) -> Callable[[Batches], Batches]:
@@ -119,7 +123,13 @@ class Stages:
         return run
 
     def _part_maker(self, order: Order) -> Callable[[Batches], Batches]:
-        return part_maker(order, self.aggregator, self.schema, kept=(BUCKET,))
+        make = part_maker(order, self.aggregator, self.schema, kept=(BUCKET,))
+
+        def run(batches: Batches) -> Batches:
+            for batch in make(batches):
+                yield _with_parts(batch, [msgspec.structs.replace(part, seconds=0.0) for part in _parts(batch)])
+
+        return run
 
     def _merger(self, order: Order) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
@@ -130,26 +140,32 @@ class Stages:
                 if not batch.num_rows:
                     continue
                 runs = cut(batch, order.key_fields, keys)
-                parts = [msgspec.msgpack.decode(each, type=Part) for each in runs.rows.column(PART).to_pylist()]
+                parts = _parts(batch)
                 merged = []
                 for at in range(len(runs)):
                     first, *others = parts[int(runs.starts[at]) : int(runs.starts[at + 1])]
                     if others:
-                        start = time.perf_counter()
                         buffer = buffers.decode(first.buffer)
                         try:
                             for other in others:
                                 buffer = aggregator.merge(buffer, buffers.decode(other.buffer))
                         except Exception as error:
                             raise failed(order, "merge", int(runs.fingerprints[at]), error) from error
-                        seconds = sum(each.seconds for each in (first, *others)) + time.perf_counter() - start
-                        rows = sum(each.rows for each in (first, *others))
-                        first = Part(buffers.encode(buffer), rows, seconds)
-                    merged.append(msgspec.msgpack.encode(first))
-                place = batch.schema.get_field_index(PART)
-                yield batch.take(pa.array(runs.starts[:-1])).set_column(place, PART, pa.array(merged, pa.binary()))
+                        first = Part(buffers.encode(buffer), sum(each.rows for each in (first, *others)), 0.0)
+                    merged.append(first)
+                yield _with_parts(batch.take(pa.array(runs.starts[:-1])), merged)
 
         return run
+
+
+def _parts(batch: pa.RecordBatch | pa.Table) -> list[Part]:
+    return [msgspec.msgpack.decode(each, type=Part) for each in batch.column(PART).to_pylist()]
+
+
+def _with_parts(batch: pa.RecordBatch, parts: Sequence[Part]) -> pa.RecordBatch:
+    """The rows with other parts."""
+    encoded = pa.array([msgspec.msgpack.encode(part) for part in parts], pa.binary())
+    return batch.set_column(batch.schema.get_field_index(PART), PART, encoded)
 
 
 def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
@@ -158,18 +174,18 @@ def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
     return np.where(planned >= 0, np.mod(planned >> 1, buckets), _by_hash(table, buckets)).astype(np.int32)
 
 
-def _as_printed(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room.
+def _prompt(table: pa.Table, buckets: int) -> NDArray[np.int32]:
+    """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room, which then waits.
 
-    A cluster is as large as what is sent of it. Keys of which nothing is known count as split.
+    A cluster is as large as the rows that it is of. Keys of which nothing is known count as split.
     """
     keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
     sizes = np.ones(table.num_rows)
     if PART in table.column_names:
-        sizes = np.asarray(pa.compute.binary_length(table[PART]), dtype=np.float64)
+        sizes = np.array([part.rows for part in _parts(table)], dtype=np.float64)
     split = table[BUCKET].fill_null(_UNKNOWN).to_numpy()[first] % 2 == 1
     clusters = np.bincount(inverse, sizes, len(keys))
-    return np.asarray(prompt_buckets(keys, clusters, split, buckets, turns=False)[inverse])
+    return np.asarray(prompt_buckets(keys, clusters, split, buckets)[inverse])
 
 
 def _by_hash(table: pa.Table, buckets: int) -> NDArray[np.int32]:
@@ -178,7 +194,7 @@ def _by_hash(table: pa.Table, buckets: int) -> NDArray[np.int32]:
 
 ALLOCATIONS: dict[str, Callable[[pa.Table, int], NDArray[np.int32]]] = {
     "level": _level,
-    "prompt": _as_printed,
+    "prompt": _prompt,
     "hash": _by_hash,
 }
 """How the clusters of a map task may be allocated to buckets."""

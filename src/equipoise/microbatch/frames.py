@@ -1,0 +1,92 @@
+"""Frames: pieces of a file that grows, each whole or never acknowledged.
+
+A frame is its length in 8 bytes, little-endian, and an envelope of ``equipoise.framing``, which says its length too. A
+frame that is cut short at the end of a file was never acknowledged. One that says two lengths, or that is damaged with
+others behind it, was, and is an error.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from equipoise.errors import Damaged, FormatError
+from equipoise.framing import seal, unseal
+
+_KIND, _FORMAT = "tuples", 1
+_LENGTH = struct.Struct("<Q")
+_BEGIN = seal(_KIND, _FORMAT, None)[: 5 + len(_KIND)]  # of every envelope of this kind
+_HEAD = len(_BEGIN) + 2 + _LENGTH.size  # up to its payload
+_CHECKSUM = 4
+
+
+def frame(payload: object) -> bytes:
+    """A frame of plain values."""
+    envelope = seal(_KIND, _FORMAT, payload)
+    return _LENGTH.pack(len(envelope)) + envelope
+
+
+def frames(data: bytes, where: str) -> Iterator[tuple[Any, int]]:
+    """Payload and end of each whole frame; what is behind the last one was never acknowledged.
+
+    Parameters
+    ----------
+    data
+        Bytes of the file.
+    where
+        Its name, for the error.
+    """
+    at = 0
+    while at < len(data):
+        length, own = _lengths(data, at)
+        if own is not None and own != length:
+            raise Damaged(
+                f"{where} is damaged at byte {at}: a frame of {own} bytes says that it has {length}; restore the file "
+                "from a copy"
+            )
+        if length is None or at + _LENGTH.size + length > len(data):
+            break
+        end = at + _LENGTH.size + length
+        try:
+            payload = unseal(_KIND, _FORMAT, data[at + _LENGTH.size : end])
+        except FormatError as error:
+            if isinstance(error, Damaged) and (end == len(data) or _is_empty(data, at)):
+                break
+            raise Damaged(f"{where} is damaged at byte {at}: {error}") from error
+        yield payload, end
+        at = end
+    if at < len(data) and _has_frame(data, at + 1):
+        raise Damaged(
+            f"{where} is damaged at byte {at}: what is there is no frame, but others follow; restore the file from a "
+            "copy"
+        )
+
+
+def _lengths(data: bytes, at: int) -> tuple[int | None, int | None]:
+    """Length of the envelope at a place as the frame has it, and as the envelope has it; ``None`` where unknown."""
+    begin = at + _LENGTH.size
+    if begin > len(data):
+        return None, None
+    length = _LENGTH.unpack_from(data, at)[0]
+    if begin + _HEAD > len(data) or not data.startswith(_BEGIN, begin):
+        return length, None
+    payload = _LENGTH.unpack_from(data, begin + _HEAD - _LENGTH.size)[0]
+    return length, _HEAD + payload + _CHECKSUM if payload else None  # 0: it had not come to the disk
+
+
+def _is_empty(data: bytes, at: int) -> bool:
+    """Whether there are only zeros from a place on, which the system has put for bytes that never came to the disk."""
+    return not any(data[at : at + _LENGTH.size]) and not data[at:].strip(b"\0")
+
+
+def _has_frame(data: bytes, at: int) -> bool:
+    """Whether a whole frame begins at a place or behind it."""
+    while (begin := data.find(_BEGIN, at + _LENGTH.size)) >= 0:
+        at = begin - _LENGTH.size
+        length, own = _lengths(data, at)
+        if own is not None and length == own and begin + own <= len(data):
+            with suppress(FormatError):
+                unseal(_KIND, _FORMAT, data[begin : begin + own])
+                return True
+        at += 1
+    return False
