@@ -8,7 +8,7 @@ own. Otherwise Spark takes a task that is repeated after an executor was lost fo
 fails.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -123,13 +123,7 @@ class Stages:
         return run
 
     def _part_maker(self, order: Order) -> Callable[[Batches], Batches]:
-        make = part_maker(order, self.aggregator, self.schema, kept=(BUCKET,))
-
-        def run(batches: Batches) -> Batches:
-            for batch in make(batches):
-                yield _with_parts(batch, [msgspec.structs.replace(part, seconds=0.0) for part in _parts(batch)])
-
-        return run
+        return part_maker(replace(order, counts_parts=False), self.aggregator, self.schema, kept=(BUCKET,))
 
     def _merger(self, order: Order) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
@@ -153,19 +147,15 @@ class Stages:
                             raise failed(order, "merge", int(runs.fingerprints[at]), error) from error
                         first = Part(buffers.encode(buffer), sum(each.rows for each in (first, *others)), 0.0)
                     merged.append(first)
-                yield _with_parts(batch.take(pa.array(runs.starts[:-1])), merged)
+                rows = batch.take(pa.array(runs.starts[:-1]))
+                encoded = pa.array([msgspec.msgpack.encode(part) for part in merged], pa.binary())
+                yield rows.set_column(rows.schema.get_field_index(PART), PART, encoded)
 
         return run
 
 
 def _parts(batch: pa.RecordBatch | pa.Table) -> list[Part]:
     return [msgspec.msgpack.decode(each, type=Part) for each in batch.column(PART).to_pylist()]
-
-
-def _with_parts(batch: pa.RecordBatch, parts: Sequence[Part]) -> pa.RecordBatch:
-    """The rows with other parts."""
-    encoded = pa.array([msgspec.msgpack.encode(part) for part in parts], pa.binary())
-    return batch.set_column(batch.schema.get_field_index(PART), PART, encoded)
 
 
 def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:

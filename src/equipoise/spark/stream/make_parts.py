@@ -57,7 +57,8 @@ def part_maker(
                         encoded = buffers.encode(aggregator.reduce(aggregator.zero(), rows))
                     except Exception as error:
                         raise failed(order, "reduce", int(runs.fingerprints[at]), error) from error
-                    parts.append(Part(encoded, len(rows), time.perf_counter() - start, latest))
+                    taken = time.perf_counter() - start if order.counts_parts else 0.0
+                    parts.append(Part(encoded, len(rows), taken, latest))
                 yield _part_rows(batch, runs, order.key_fields, parts, kept)
 
     return run

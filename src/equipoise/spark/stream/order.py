@@ -59,7 +59,8 @@ class Order:
     visits_all
         Whether all keys are visited, not only those with rows.
     counts_parts
-        Whether what other tasks have done for a key is a load of its own: where its owner could do it as well.
+        Whether what other tasks have done for a key is a load of its own, and is timed: where its owner could do it as
+        well.
     """
 
     location: str
