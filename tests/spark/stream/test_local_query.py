@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise import InvalidArgument, Mismatch, Plan, UserFunctionFailed
+from equipoise import Fenced, InvalidArgument, Mismatch, Plan, UserFunctionFailed
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.routing import group_column
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
+from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 
@@ -308,6 +309,33 @@ def test_a_batch_that_failed_has_not_happened(tmp_path):
     assert query.batch == 1
     assert query.state() == {("a",): {"buffer": (1, 1)}}
     assert found(query.process(frame(("a", 1), ("b", 1)))) == [("a", 2, 2), ("b", 1, 1)]
+
+
+def test_a_query_that_is_taken_over_after_its_commit_delivers_nothing(tmp_path, monkeypatch):
+    query, real = summing(tmp_path), LocalJobs.outputs
+
+    def meanwhile(*args):
+        claim(query._epoch.storage, lambda _: False)
+        return real(*args)
+
+    monkeypatch.setattr(LocalJobs, "outputs", meanwhile)
+    with pytest.raises(Fenced, match="another query has taken over"):
+        query.process(frame(("a", 1)))
+    assert CommitLog(query._epoch.storage).head() == 1
+    assert query._delivered == []
+
+
+def test_a_query_that_is_taken_over_before_it_delivers_again_does_not(tmp_path, monkeypatch):
+    query = summing(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(query._jobs, "outputs", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            query.process(frame(("a", 1)))
+    assert CommitLog(query._epoch.storage).head() == 1
+    claim(query._epoch.storage, lambda _: False)
+    with pytest.raises(Fenced, match="another query has taken over"):
+        query.process(frame(("a", 1)))
+    assert query._delivered == []
 
 
 def test_wrong_arguments_are_told(tmp_path):

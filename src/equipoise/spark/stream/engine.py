@@ -4,7 +4,8 @@
 2. Rows are routed, placed, sorted and handed to tasks, in one job.
 3. Tasks read the state as of the commit before and write files under names of their own.
 4. The driver commits: which files count, and the plan of the next batch. This is the moment of truth.
-5. The sink receives the committed output files. A batch that is replayed after its commit is only delivered again.
+5. The sink receives the committed output files, unless another query has taken over. A batch that is replayed after
+   its commit is only delivered again.
 
 Everything that is needed to go on is in the checkpoint; what is held in memory can be read anew.
 """
@@ -72,7 +73,9 @@ class Engine(Generic[Rows]):
             verify_outputs(progress.storage, progress.last)
         failpoint("driver.before-sink")
         files = [progress.storage.at(file.path) for file in progress.last.outputs]
-        self._settings.sink(self._jobs.outputs(rows, files), batch)
+        delivered = self._jobs.outputs(rows, files)
+        self._settings.epoch.check()
+        self._settings.sink(delivered, batch)
         failpoint("driver.after-sink")
         progress.tidy()
 
