@@ -66,8 +66,8 @@ class AllKinds(StatefulProcessor):
             yield made
 
     def look(self, frame):
-        types = {name: str(frame[name].dtype) for name in ("k", "v", "word", "price", "yes")}
-        return f"{list(frame.columns)} {list(frame.index)} {types} {frame['t'].dtype.kind} {list(map(str, frame['t']))}"
+        types = {name: str(frame[name].dtype) for name in ("k", "v", "word", "price", "t", "yes")}
+        return f"{list(frame.columns)} {list(frame.index)} {types} {list(map(str, frame['t']))}"
 
     def close(self):
         pass
@@ -110,6 +110,44 @@ def test_final_state_is_what_spark_keeps(feed, ours, sparks, spark, tmp_path):
     assert {key: row.totals for key, row in mine.items()} == kept("totals", "value")
     assert {key: row.words for key, row in mine.items()} == kept("words", "list_value", flattenCollectionTypes="false")
     assert {key: row.counts for key, row in mine.items()} == kept("counts", "map_value", flattenCollectionTypes="false")
+
+
+class FrameTeller(StatefulProcessor):
+    """Says what rows look like, column by column."""
+
+    def init(self, handle):
+        pass
+
+    def handleInputRows(self, key, rows, timerValues):
+        for frame in rows:
+            told = [(name, str(frame[name].dtype), [self.told(value) for value in frame[name]]) for name in frame]
+            yield pd.DataFrame({"k": [key[0]], "told": [repr(told)]})
+
+    def told(self, value):
+        return type(value).__name__, repr(value)
+
+    def close(self):
+        pass
+
+
+def test_rows_with_values_in_values(feed, ours, sparks, conf):
+    wall = dt.datetime(2024, 1, 1, 5, 6, 7, 8)
+    types = (
+        "k string, n timestamp_ntz, t timestamp, day date, l array<long>, m map<string, int>, "
+        "s struct<a: int, b: string>, moments array<timestamp>, "
+        "deep struct<t: timestamp, n: timestamp_ntz, m: map<string, struct<t: timestamp>>, l: array<array<string>>>"
+    )
+    full = (
+        *(wall, at(1), dt.date(1960, 2, 29), [1, 2], {"a": 1, "b": None}, (1, "x"), [at(2), None]),
+        (at(3), wall, {"c": (at(4),)}, [["x"], []]),
+    )
+    sparse = (wall, at(5), dt.date(2024, 1, 1), [None, 1], {}, (None, None), [], (None, None, None, None))
+    source = feed(types, [("a", *full), ("b", *sparse), ("c", *[None] * 8)])
+    with conf(spark__sql__session__timeZone="Asia/Kathmandu"):
+        mine = ours(source.stream(), "k", FrameTeller(), "k string, told string")
+        theirs = sparks(source.stream(), "k", FrameTeller(), "k string, told string")
+    assert [row.k for row in mine.rows] == ["a", "b", "c"]
+    assert mine.batches == theirs.batches
 
 
 class KeyTeller(StatefulProcessor):
@@ -240,3 +278,37 @@ def test_initial_state(feed, ours, sparks, spark):
     theirs = sparks(source.stream(), "k", Balance(), "k string, total long, told string", initialState=initial)
     assert mine.batches == theirs.batches
     assert read_state(ours.checkpoint, 0, spark=spark).count() == 3
+
+
+class Reminder(StatefulProcessor):
+    """The initial state sets a timer that is due at once, and one that is not."""
+
+    def init(self, handle):
+        self.handle = handle
+        self.note = handle.getValueState("note", "note string")
+
+    def handleInitialState(self, key, initialState, timerValues):
+        self.note.update((initialState["note"][0],))
+        self.handle.registerTimer(1)
+        self.handle.registerTimer(4_000_000_000_000)
+
+    def handleInputRows(self, key, rows, timerValues):
+        n = sum(map(len, rows))
+        yield pd.DataFrame({"k": [key[0]], "told": [f"{n} rows, {list(self.handle.listTimers())}"]})
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        told = f"{self.note.get()[0]} at {expiredTimerInfo.getExpiryTimeInMs()}"
+        yield pd.DataFrame({"k": [key[0]], "told": [told]})
+
+    def close(self):
+        pass
+
+
+def test_timers_of_the_initial_state_fire_in_the_first_batch(feed, ours, sparks, spark):
+    initial = spark.createDataFrame([("a", "wake a"), ("b", "wake b")], "k string, note string")
+    source = feed("k string, v long", [("a", 1), ("c", 2)])
+    options = {"timeMode": "processingTime", "initialState": initial}
+    mine = ours(source.stream(), "k", Reminder(), "k string, told string", **options)
+    theirs = sparks(source.stream(), "k", Reminder(), "k string, told string", **options)
+    assert [tuple(row) for row in mine.batches[0] if "wake" in row.told] == [("a", "wake a at 1"), ("b", "wake b at 1")]
+    assert mine.batches[0] == theirs.batches[0]

@@ -51,7 +51,9 @@ class Kinds(StatefulProcessor):
             self.value.update(tuple(row.value.values()))
             self.items.put([tuple(item.values()) for item in row.items])
             for item, value in row.map.items():
-                self.map.updateValue(tuple(item), tuple(value))
+                self.map.updateValue(item, tuple(value.values()))
+            for timer in () if row.timers is None else row.timers:
+                self.handle.registerTimer(int(timer))
 
     def close(self):
         pass
@@ -122,6 +124,19 @@ def test_the_state_of_one_query_begins_another(feed, ours, spark, tmp_path):
         "b": 2,
         "c": 1,
     }
+
+
+def test_all_that_read_state_gives_begins_another_query(feed, ours, spark, tmp_path, conf):
+    source = feed("k string, v int", [("a", 5), ("b", 3)], [("b", 4), ("c", 1)])
+    with conf(spark__sql__session__timeZone="UTC"):
+        ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
+        state = read_state(ours.checkpoint, spark=spark).drop("short")  # which has expired
+        options = {"timeMode": "processingTime", "initialState": state}
+        ours(feed("k string, v int", name="none").stream(), "k", Kinds(), "k string", checkpoint="new", **options)
+        again = read_state(str(tmp_path / "new"), 0, spark=spark).drop("short")
+        told = [sorted(map(repr, df.withColumn("map", F.map_entries("map")).collect())) for df in (state, again)]
+    assert len(told[0]) == 3
+    assert told[0] == told[1]
 
 
 def test_state_and_history_of_a_query_without_batches_are_empty(feed, ours, spark, tmp_path):
