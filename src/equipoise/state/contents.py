@@ -1,11 +1,12 @@
 """Keys and states of a checkpoint, read without Spark; the query may be running."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, StorageFailed
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.entries import TIMERS as TIMER_TAG
@@ -28,7 +29,24 @@ def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, d
     keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
     tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
     for _, chain in sorted(table.chains.items()):
-        yield from key_states(group_entries(chain, sections), keys, tables, commit.time_ms)
+        with while_kept(storage, commit.version):
+            entries = group_entries(chain, sections)
+        yield from key_states(entries, keys, tables, commit.time_ms)
+
+
+@contextmanager
+def while_kept(storage: Storage, version: int) -> Iterator[None]:
+    """Say so where the files of a version cannot be read because a running query has gone on and deleted them."""
+    try:
+        yield
+    except StorageFailed as error:
+        head = CommitLog(storage).head()
+        if head <= version:
+            raise
+        raise StorageFailed(
+            f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
+            "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
+        ) from error
 
 
 def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:

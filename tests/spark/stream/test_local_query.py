@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise import Fenced, InvalidArgument, Mismatch, Plan, UserFunctionFailed
+from equipoise import Fenced, InvalidArgument, Mismatch, Plan, StorageFailed, UserFunctionFailed
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.routing import group_column
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
+from equipoise.state.contents import local_states
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
@@ -309,6 +310,18 @@ def test_a_batch_that_failed_has_not_happened(tmp_path):
     assert query.batch == 1
     assert query.state() == {("a",): {"buffer": (1, 1)}}
     assert found(query.process(frame(("a", 1), ("b", 1)))) == [("a", 2, 2), ("b", 1, 1)]
+
+
+def test_states_of_a_version_that_the_query_leaves_behind_are_told(tmp_path):
+    query = summing(tmp_path)
+    rows = frame(*((f"key-{number}", 1) for number in range(20)))
+    query.process(rows)
+    states = local_states(str(tmp_path))
+    next(states)
+    query.process(rows)
+    query._epoch.storage.delete_folder(f"changes/{1:020d}")  # as it goes some batches after a snapshot
+    with pytest.raises(StorageFailed, match=r"version 1 of .* is no longer kept: the query has gone on to version 2 "):
+        list(states)
 
 
 def test_a_query_that_is_taken_over_after_its_commit_delivers_nothing(tmp_path, monkeypatch):

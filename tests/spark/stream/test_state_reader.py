@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -88,6 +89,23 @@ def test_state_of_all_kinds_at_every_version(feed, ours, spark):
     shutil.rmtree(min(Path(ours.checkpoint, "changes").iterdir()))
     with pytest.raises(InvalidArgument, match=r"version 1 of .* is not kept any more: .*changes/.* is gone; .*retain"):
         read_state(ours.checkpoint, 1, spark=spark)
+
+
+def test_a_version_that_a_running_query_has_left_behind_is_told(feed, ours, spark):
+    source = feed("k string, v int", [("a", 5)])
+    ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
+    state = read_state(ours.checkpoint, spark=spark)
+    changes = min(Path(ours.checkpoint, "changes").iterdir())
+    aside = changes.rename(changes.with_name("aside"))
+    with pytest.raises(PythonException, match=r"changes/.* is not there; restore it from a copy"):
+        state.collect()
+    aside.rename(changes)
+    source.add([("a", 6)])
+    ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
+    shutil.rmtree(changes)  # as it goes when snapshots are made and `retain` batches have passed
+    left_behind = r"version \d+ of .* is no longer kept: the query has gone on to version \d+ .*; read again"
+    with pytest.raises(PythonException, match=left_behind):
+        state.collect()
 
 
 class Renewed(Kinds):
