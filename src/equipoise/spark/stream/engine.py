@@ -118,6 +118,7 @@ class Engine(Generic[Rows]):
         return Order(
             location=progress.storage.location,
             query=identity.name,
+            epoch=settings.epoch.number,
             run=settings.epoch.owner,
             version=version,
             time_ms=self._clock(),

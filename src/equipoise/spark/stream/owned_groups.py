@@ -67,7 +67,7 @@ class OwnedGroups:
         self._storage = storage
         self._meter = meter
         self._expire = expire
-        self._cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.run)
+        self._cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.epoch, order.run)
         self._sections = SectionReader(storage)
         self._table: GroupTable | None = None
         owned = [number for number, owner in enumerate(order.owners) if owner == partition]
