@@ -14,6 +14,7 @@ from equipoise.state.entries import fingerprint_prefix, parse_entry, split_value
 from equipoise.state.handle import VariableSpec
 from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.sections import Section
 from equipoise.storage import Storage
 
 TIMERS = "timers"
@@ -72,11 +73,10 @@ def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commi
 def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
     """All entries of a group."""
     entries: dict[bytes, bytes] = {}
-    parts = [chain.snapshot.section] if chain.snapshot else []
-    for section in parts + [change.section for change in chain.changes]:
+    for section, read in sections.each(_sections(chain)):
         if section.reset:
             entries.clear()
-        for key, value in sections.entries(section):
+        for key, value in read:
             if value is None:
                 entries.pop(key, None)
             else:
@@ -124,9 +124,14 @@ def key_of(fingerprint: int, chain: Chain, keys: KeyCodec, sections: SectionRead
     Changes are read from the latest on, for hot keys are in most of them.
     """
     prefix = fingerprint_prefix(fingerprint)
-    parts = [chain.snapshot.section] if chain.snapshot else []
-    for section in reversed(parts + [change.section for change in chain.changes]):
-        for entry, _ in sections.entries(section):
+    for _, read in sections.each(_sections(chain)[::-1]):
+        for entry, _ in read:
             if entry.startswith(prefix):
                 return tuple(keys.decode_key(parse_entry(entry).key))
     return None
+
+
+def _sections(chain: Chain) -> list[Section]:
+    """Where the entries of a group are, oldest first."""
+    snapshot = [chain.snapshot.section] if chain.snapshot else []
+    return snapshot + [change.section for change in chain.changes]
