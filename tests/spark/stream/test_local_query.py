@@ -18,7 +18,8 @@ from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.routing import group_column
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
-from equipoise.state.contents import local_states
+from equipoise.state.contents import group_entries, local_states
+from equipoise.state.entries import parse_entry
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
@@ -310,6 +311,33 @@ def test_a_batch_that_failed_has_not_happened(tmp_path):
     assert query.batch == 1
     assert query.state() == {("a",): {"buffer": (1, 1)}}
     assert found(query.process(frame(("a", 1), ("b", 1)))) == [("a", 2, 2), ("b", 1, 1)]
+
+
+class Forgetting(Order):
+    """The same after a change of mind: the text goes, and a count comes."""
+
+    def init(self, handle):
+        handle.deleteIfExists("text")
+        self.text = handle.getValueState("other", TEXT)
+
+
+def test_a_removed_variable_is_deleted_once_and_not_at_every_start(tmp_path, monkeypatch):
+    asked, run = [], LocalJobs.run
+
+    def watching(self, rows, plan, order, **more):
+        asked.append(set(order.removed_tags))
+        return run(self, rows, plan, order, **more)
+
+    monkeypatch.setattr(LocalJobs, "run", watching)
+    schema = pa.schema({"k": pa.string(), "text": pa.string(), "frames": pa.int64()})
+    for processor in (Order(), Forgetting(), Forgetting()):
+        with LocalQuery(processor, "k", ROWS, schema, str(tmp_path)) as query:
+            for _ in range(2):
+                query.process(frame(("a", 1), ("b", 2)))
+    assert asked == [set(), set(), {1}, set(), set(), set()]
+    chains = CommitLog(query._epoch.storage).table(6).chains.values()
+    entries = [key for chain in chains for key in group_entries(chain, SectionReader(query._epoch.storage))]
+    assert {parse_entry(key).tag for key in entries} == {2}
 
 
 def test_states_of_a_version_that_the_query_leaves_behind_are_told(tmp_path):

@@ -29,6 +29,7 @@ from equipoise.state import chronicle
 from equipoise.state.catch_up import Recent
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.garbage import GarbageCollector
+from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, Commit, CommitLog, GroupTable
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
 from equipoise.state.snapshots import due_snapshots
@@ -196,6 +197,8 @@ class _Progress:
             self.plan_name = self.checkpoint.keep_plan(self.plan, settings.epoch.number)
             self.watermark_ms = self.late_ms = 0
             return
+        stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in self.last.variables.items()}
+        self.removed = removed_tags(stored)  # their entries went with the commit that first said so
         self._garbage.sweep(self.log, self.table)
         self.plan = self.checkpoint.plan(self.last.plan)
         self._take_up(self.last)

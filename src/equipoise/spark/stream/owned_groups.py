@@ -188,7 +188,7 @@ class OwnedGroups:
         return self._table.chains[name]
 
     def _delete_removed(self, view: GroupTransaction) -> None:
-        for key, value in list(view.scan(_ENTRIES)):
+        for key, value in view.scan(_ENTRIES):
             if parse_entry(key).tag in self._order.removed_tags:
                 for each in (key, *companions(key, value)):
                     view.delete(each)
