@@ -441,7 +441,7 @@ def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     for make in (lambda: GroupCache(tmp_path / "new"), lambda: GroupCache.of_query("b")):
-        with pytest.raises(StorageFailed, match="No space left on device.*nothing that was committed is lost"):
+        with pytest.raises(StorageFailed, match=r"No space left on device.*nothing that was committed is lost"):
             make()
 
 

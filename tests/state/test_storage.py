@@ -127,9 +127,9 @@ def test_a_failed_overwrite_deletes_nothing_where_files_are_not_renamed(storage)
     storage.write("a/file", b"old")
     storage._filesystem = LosesConnection(storage._filesystem)
     for write in (storage.write, storage.create):
-        with pytest.raises(StorageFailed, match="could not write root/a/new: .*no answer"):
+        with pytest.raises(StorageFailed, match=r"could not write root/a/new: .*no answer"):
             write("a/new", b"new")
-    with pytest.raises(StorageFailed, match="could not write root/a/file: .*no answer"):
+    with pytest.raises(StorageFailed, match=r"could not write root/a/file: .*no answer"):
         storage.write("a/file", b"new")
     assert storage.read("a/file") == b"old"
     assert storage.names("a") == ["file"]

@@ -40,14 +40,14 @@ def while_kept(storage: Storage, version: int) -> Iterator[None]:
     """Say so where the files of a version cannot be read because a running query has gone on and deleted them."""
     try:
         yield
-    except StorageFailed as error:
+    except StorageFailed:
         head = CommitLog(storage).head()
         if head <= version:
             raise
         raise StorageFailed(
             f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
             "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
-        ) from error
+        ) from None  # Spark would show the first error of a chain only
 
 
 def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:

@@ -106,9 +106,11 @@ def test_stateful_refuses(stream, options, said):
 
 
 def test_two_watermarks_are_refused(spark):
-    twice = spark.readStream.format("rate").load().selectExpr("value AS k", "timestamp AS t", "timestamp AS u")
-    with pytest.raises(InvalidArgument, match="a watermark on each of t, u, .*withWatermark on one column only"):
-        stateful(twice.withWatermark("t", "1 hour").withWatermark("u", "1 hour"), "k", Count(), OUT)
+    rates = spark.readStream.format("rate").load()
+    one, other = (rates.selectExpr("value AS k", f"timestamp AS {name}") for name in "tu")
+    joined = one.withWatermark("t", "1 hour").join(other.withWatermark("u", "1 hour"), "k")
+    with pytest.raises(InvalidArgument, match=r"a watermark on each of t, u, .*withWatermark on one column only"):
+        stateful(joined, "k", Count(), OUT)
 
 
 def test_a_column_with_a_dot_is_a_key_like_any_other(stream):

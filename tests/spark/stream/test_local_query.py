@@ -240,6 +240,24 @@ NESTED = pa.schema(
 )
 
 
+class Reminder(Alarm):
+    """The initial state sets an alarm that is due at once, and one that is not."""
+
+    def handleInitialState(self, key, initialState, timerValues):  # noqa: ARG002, N802, N803 - Spark's own name
+        self.handle.registerTimer(1)
+        self.handle.registerTimer(9_000)
+
+
+def test_alarms_of_the_initial_state_go_off_in_the_first_batch(tmp_path):
+    schema = pa.schema({"k": pa.string(), "what": pa.string(), "at": pa.int64()})
+    initial = pd.DataFrame({"k": ["a", "b"]})
+    options = {"timeMode": "processingTime", "initialState": initial, "clock": lambda: 5_000}
+    query = LocalQuery(Reminder(), "k", ROWS, schema, str(tmp_path), **options)
+    assert query.state()[("a",)]["timers"] == [1, 9_000]
+    assert found(query.process(frame(("c", 1)))) == [("a", "alarm", 1), ("b", "alarm", 1), ("c", "rows", 1)]
+    assert query.state()[("a",)]["timers"] == [9_000]
+
+
 class Nested(Aggregator):
     bufferSchema = from_arrow_schema(NESTED)  # noqa: N815 - as Spark names schemas
 

@@ -79,7 +79,8 @@ class SparkJobs:
     def outputs(self, rows: DataFrame, files: Sequence[str]) -> DataFrame:
         """The output files as a DataFrame, all of them whatever the session is told to pass over."""
         spark, schema = rows.sparkSession, self._settings.output_schema
-        return spark.read.schema(schema).options(**_WHOLE).parquet(*files) if files else spark.createDataFrame([], schema)
+        reader = spark.read.schema(schema).options(**_WHOLE)
+        return reader.parquet(*files) if files else spark.createDataFrame([], schema)
 
 
 @contextmanager

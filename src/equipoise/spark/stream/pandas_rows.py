@@ -63,16 +63,19 @@ def _value_shower(kind: pa.DataType, timezone: str, *, as_key: bool = False) -> 
     steps = [_value_shower(part, timezone, as_key=as_key) for part in _parts(kind)]
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        if as_key:
-            return _unless_null(lambda value: _stepped([value[name] for name in names], steps))
-        return _unless_null(lambda value: {n: step(value[n]) for n, step in zip(names, steps, strict=True)})
+        made = tuple if as_key else lambda values: dict(zip(names, values, strict=True))
+        return _unless_null(lambda value: made(_stepped([value[name] for name in names], steps)))
     if pa.types.is_nested(kind):
-        return _unless_null(lambda values: (tuple if as_key else _object_array)([steps[0](each) for each in values]))
-    if pa.types.is_timestamp(kind):
-        if kind.tz is None:
-            return _unless_null(pd.Timestamp)
-        return _unless_null(lambda value: pd.Timestamp(value).tz_convert(timezone).tz_localize(None))
-    return lambda value: value
+        gather, null = tuple if as_key else _object_array, pd.NaT if pa.types.is_timestamp(kind.value_type) else None
+        return _unless_null(lambda values: gather([null if each is None else steps[0](each) for each in values]))
+    if not pa.types.is_timestamp(kind):
+        return lambda value: value
+    return _unless_null(lambda value: _moment(value, None if kind.tz is None else timezone))
+
+
+def _moment(value: dt.datetime, timezone: str | None) -> pd.Timestamp:
+    moment = pd.Timestamp(value)
+    return moment if timezone is None else moment.tz_convert(timezone).tz_localize(None)
 
 
 def _unless_null(show: Callable[[Any], Any]) -> Callable[[Any], Any]:
