@@ -47,7 +47,7 @@ def while_kept(storage: Storage, version: int) -> Iterator[None]:
         raise StorageFailed(
             f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
             "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
-        ) from None  # Spark would show the first error of a chain only
+        ) from None  # whatever is missing is none of the reader's business
 
 
 def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:

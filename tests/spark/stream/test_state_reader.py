@@ -91,23 +91,6 @@ def test_state_of_all_kinds_at_every_version(feed, ours, spark):
         read_state(ours.checkpoint, 1, spark=spark)
 
 
-def test_a_version_that_a_running_query_has_left_behind_is_told(feed, ours, spark):
-    source = feed("k string, v int", [("a", 5)])
-    ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
-    state = read_state(ours.checkpoint, spark=spark)
-    changes = min(Path(ours.checkpoint, "changes").iterdir())
-    aside = changes.rename(changes.with_name("aside"))
-    with pytest.raises(PythonException, match=r"changes/.* is not there; restore it from a copy"):
-        state.collect()
-    aside.rename(changes)
-    source.add([("a", 6)])
-    ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
-    shutil.rmtree(changes)  # as it goes when snapshots are made and `retain` batches have passed
-    left_behind = r"version \d+ of .* is no longer kept: the query has gone on to version \d+ .*; read again"
-    with pytest.raises(PythonException, match=left_behind):
-        state.collect()
-
-
 class Renewed(Kinds):
     """The same without a clock: the state of one query can begin another."""
 
@@ -127,6 +110,23 @@ class Renewed(Kinds):
             self.value.update((row.n, row.word))
             self.items.put([(int(item),) for item in row.listed])
             self.sums.updateValue((1,), (row.n,))
+
+
+def test_a_version_that_a_running_query_has_left_behind_is_told(feed, ours, spark):
+    source = feed("k string, v int", [("a", 5)])
+    ours(source.stream(), "k", Renewed(), "k string, n int, items string")
+    lost, state = (read_state(ours.checkpoint, spark=spark) for _ in range(2))  # Spark keeps the failure of each
+    changes = min(Path(ours.checkpoint, "changes").iterdir())
+    aside = changes.rename(changes.with_name("aside"))
+    with pytest.raises(PythonException, match=r"changes/.* is not there; restore it from a copy"):
+        lost.collect()
+    aside.rename(changes)
+    source.add([("a", 6)])
+    ours(source.stream(), "k", Renewed(), "k string, n int, items string")
+    shutil.rmtree(changes)  # as it goes when snapshots are made and `retain` batches have passed
+    left_behind = r"version \d+ of .* is no longer kept: the query has gone on to version \d+ .*; read again"
+    with pytest.raises(PythonException, match=left_behind):
+        state.collect()
 
 
 def test_the_state_of_one_query_begins_another(feed, ours, spark, tmp_path):
