@@ -96,9 +96,12 @@ class Storage:
             return sum(info.size for info in self._filesystem.get_file_info(selector) if info.is_file)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a whole file, in place of the one of that name."""
-        with self.writing(path) as file:
-            file.write(data)
+        """Write a whole file, in place of the one of that name, which stays if this fails."""
+        if self._renames:
+            with self.writing(path) as file:
+                file.write(data)
+        else:
+            self._put(path, data, is_new=not self.exists(path))
 
     def create(self, path: str, data: bytes) -> None:
         """Write a whole file unless there is one of that name.
@@ -112,11 +115,14 @@ class Storage:
         elif self.exists(path):
             raise AlreadyThere(f"{self.at(path)} is there already")
         else:
-            self.write(path, data)
+            self._put(path, data, is_new=True)
 
     @contextmanager
     def writing(self, path: str, *, replace: bool = True) -> Iterator["Written"]:
-        """A file to be written piece by piece, which appears when the block ends well and leaves nothing if not."""
+        """A file to be written piece by piece, which appears when the block ends well and leaves nothing if not.
+
+        Away from the local disk and HDFS, "nothing" also means nothing of a file of that name: give new names.
+        """
         full, where = self._full(path), self.at(path)
         temporary = f"{full}.{uuid.uuid4().hex}{_TEMPORARY}" if self._renames else full
         with _told("write", where):
@@ -156,6 +162,20 @@ class Storage:
                 self._filesystem.delete_dir(self._full(folder))
             except FileNotFoundError:
                 return
+
+    def _put(self, path: str, data: bytes, *, is_new: bool) -> None:
+        """Write a whole file under its own name; if this fails, one that was there before is not deleted."""
+        full = self._full(path)
+        with _told("write", self.at(path)):
+            stream = self._filesystem.open_output_stream(full)
+            try:
+                stream.write(data)
+                failpoint("storage.before-name")
+                stream.close()
+            except BaseException:
+                if is_new:
+                    self._abandon(stream, full)
+                raise
 
     def _complete(self, stream: Any, temporary: str, full: str, *, replace: bool) -> None:
         if not self._is_local:

@@ -96,19 +96,6 @@ def test_impossible_contents_are_refused(field, value, complaint):
         MeasuredLoads.from_bytes(seal(kind, 1, contents | {field: value}))
 
 
-def test_tasks_are_merged_into_one_batch():
-    one = BatchLoads(4, {0: Work(3, 0.5, 10)}, {9: Work(1, 1.0)}, {4: Work(2, 0.4)})
-    two = BatchLoads(4, {1: Work(5, 0.5), 0: Work(1, 0.1, 5)}, {9: Work(2, 0.5, 7)})
-    merged = BatchLoads.merge([one, two])
-    assert merged.groups == {0: Work(4, 0.6, 15), 1: Work(5, 0.5)}
-    assert merged.isolated == {9: Work(3, 1.5, 7)}
-    assert (merged.rows, merged.seconds) == (12, pytest.approx(2.6))
-    with pytest.raises(Mismatch, match=r"\[4, 5\]"):
-        BatchLoads.merge([one, BatchLoads(5, {})])
-    with pytest.raises(Mismatch, match="no task"):
-        BatchLoads.merge([])
-
-
 def test_figures_may_be_numbers_of_numpy():
     batch = BatchLoads(4, {np.int64(0): Work(np.int64(3), np.float64(0.5), np.float32(10))})
     loads = MeasuredLoads(4).add(batch)

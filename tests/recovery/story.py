@@ -247,7 +247,7 @@ def run_on_spark(folder, ledger, options, given):
 def main(given):
     if given.machine:
         fencing._machine = lambda: given.machine
-    engine.SUMMARY_EVERY, snapshots.MOST_CHANGES, snapshots._GROUPS_A_BATCH = 3, 3, 4
+    engine.SUMMARY_EVERY, snapshots.MOST_VERSIONS, snapshots._GROUPS_A_BATCH = 3, 3, 4
     if given.twice:
         jobs.task = task_twice
     folder = Path(given.folder)

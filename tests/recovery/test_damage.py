@@ -55,7 +55,7 @@ def lived(spark, tmp_path_factory, story_class):
     hidden = waiting.rename(story.folder / "later")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "SUMMARY_EVERY", 3)
-        patch.setattr(snapshots, "MOST_CHANGES", 3)
+        patch.setattr(snapshots, "MOST_VERSIONS", 3)
         query = start(spark, story, story.folder)
         query.awaitTermination()
         query.stop()

@@ -156,7 +156,7 @@ class Story(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(engine, "SUMMARY_EVERY", 4)
-        self.patch.setattr(snapshots, "MOST_CHANGES", 3)
+        self.patch.setattr(snapshots, "MOST_VERSIONS", 3)
         self.patch.setattr(catch_up, "RECENT", 2)
         self.patch.delenv("EQUIPOISE_FAILPOINT", raising=False)
         self.now = 1000

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, InvalidArgument, Mismatch
+from equipoise.errors import Damaged, InvalidArgument, Mismatch, StorageFailed
 from equipoise.state import cache as cache_module
 from equipoise.state import environments
 from equipoise.state.cache import GroupCache
@@ -44,6 +44,10 @@ def group(cache):
 def contents(group):
     with group.read() as entries:
         return dict(entries.entries())
+
+
+def groups(cache):
+    return sorted(path.name for path in (cache.folder / "groups").iterdir())
 
 
 def elsewhere(folder, code, *, wait=True):
@@ -338,14 +342,14 @@ def test_what_is_not_damage_is_not_swallowed(cache, group, monkeypatch):
 def test_forgotten_groups_are_gone(cache, group):
     group.replace(5, [(b"a", b"5")])
     cache.group("k00000000000000ff").replace(1, [])
-    assert cache.groups() == ["k00000000000000ff", "t00017"]
+    assert groups(cache) == ["k00000000000000ff", "t00017"]
     with group.read() as found:
         cache.forget("t00017")
         assert found.get(b"a") == b"5"
         assert group.version == -1
     cache.forget("k00000000000000ff")
     cache.forget("k00000000000000ff")
-    assert cache.groups() == ["t00017"]
+    assert groups(cache) == ["t00017"]
     assert not list((cache.folder / "gone").iterdir())
 
 
@@ -359,7 +363,6 @@ def test_what_another_process_forgot_is_forgotten(tmp_path, group):
 def test_the_cache_may_be_deleted_at_any_time(tmp_path, cache, group):
     group.replace(5, [(b"a", b"5")])
     shutil.rmtree(tmp_path)
-    assert cache.groups() == []
     assert group.version == -1
     shutil.rmtree(tmp_path)
     assert group.replace(6, [(b"b", b"6")]) == 6
@@ -406,8 +409,40 @@ def test_a_new_boot_starts_a_new_cache_and_deletes_the_old(tmp_path, monkeypatch
     first.close()
     boot_id.write_text("second\n")
     second = GroupCache(tmp_path / "cache")
-    assert second.groups() == []
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-1-second-any"]
+    assert second.group("t00017").version == -1
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-2-second-0000000000-any"]
+
+
+def test_a_later_run_deletes_the_caches_of_earlier_ones_and_not_the_other_way_round(tmp_path):
+    first, third = GroupCache(tmp_path, 1, "a"), GroupCache(tmp_path, 3, "c")
+    third.group("t00017").replace(7, [(b"a", b"7")])
+    assert not first.folder.exists()
+    (tmp_path / "cache-1-old-run").mkdir()
+    (tmp_path / "gone-half").mkdir()
+    (tmp_path / "mine").mkdir()
+    late = GroupCache(tmp_path, 1, "a")  # a task of the first run that comes late
+    assert late.group("t00017").version == -1
+    with third.group("t00017").read() as found:
+        assert found.get(b"a") == b"7"
+        fourth = GroupCache(tmp_path, 4, "d")
+        assert found.get(b"a") == b"7"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [fourth.folder.name, "mine"]
+    for cache in (late, third):
+        cache.close()
+
+
+def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"in the way")
+    with pytest.raises(StorageFailed, match=r"the cache in .*/file/\w+ cannot be used .*another cache folder"):
+        GroupCache.of_query("b", str(tmp_path / "file"))
+
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    for make in (lambda: GroupCache(tmp_path / "new"), lambda: GroupCache.of_query("b")):
+        with pytest.raises(StorageFailed, match=r"No space left on device.*nothing that was committed is lost"):
+            make()
 
 
 def test_commits_wait_for_the_disk_where_boots_cannot_be_told_apart(tmp_path, monkeypatch):

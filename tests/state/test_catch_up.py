@@ -194,6 +194,24 @@ def test_sections_of_one_file_are_fetched_at_once_and_large_ones_alone(hand, mon
     assert len(reads) < len(sections)
 
 
+@pytest.mark.parametrize("versions", [1, RECENT, RECENT + 3])
+def test_a_cold_start_reads_no_byte_more_than_once(hand, tmp_path, monkeypatch, versions):
+    groups = [f"t{number:05d}" for number in range(20)]
+    written = [hand.file(version, {group: [(b"key", bytes(50))] for group in groups}) for version in range(versions)]
+    size = sum(hand.storage.size(sections["t00000"].path) for sections in written)
+    real, fetched = hand.storage.read_range, []
+    monkeypatch.setattr(hand.storage, "read_range", lambda *args: fetched.append(real(*args)) or fetched[-1])
+    cache, reader = GroupCache(tmp_path / "cache"), SectionReader(hand.storage)
+    for group in groups:
+        chain = Chain(None, [Change(version, sections[group]) for version, sections in enumerate(written)])
+        with ExitStack() as stack:
+            found = reading(cache.group(group), Recent.of(chain), reader, lambda chain=chain: chain, stack)
+            assert found.get(b"key") == bytes(50)
+    cache.close()
+    assert sum(map(len, fetched)) <= size
+    assert len(fetched) == (1 if versions == 1 else versions * len(groups))
+
+
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_way_through_the_versions_reads_what_the_log_says(make_hand, tmp_path_factory, data):

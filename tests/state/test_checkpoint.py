@@ -74,8 +74,9 @@ def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
     with pytest.raises(UnknownFormat, match="format 2"):
         getattr(checkpoint, read)()
     checkpoint.storage.write(path, seal(path, 1, {"key": 1, "hold": 1.5}))
-    with pytest.raises(Damaged, match=f"{path} is damaged.*restore it from a copy"):
+    with pytest.raises(Damaged, match=f"{path} is damaged.*restore it from a copy") as failure:
         getattr(checkpoint, read)()
+    assert ("delete it and wish again" in str(failure.value)) is (path == "wishes")
 
 
 def test_plans_are_found_by_name_and_the_last_query_has_the_last_word(checkpoint):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
@@ -114,23 +113,57 @@ def test_a_process_with_the_number_of_a_dead_one_is_another(storage, elsewhere, 
     assert claim(storage, nobody).number == 2
 
 
-def test_of_two_claims_with_one_number_exactly_one_goes_on(storage, monkeypatch):
-    names = iter(["b" * 32, "a" * 32])
-    first = claim(storage, nobody)
-    monkeypatch.setattr(fencing, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=next(names))))
-    real = fencing._claims
-    seen = []
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """Do something between the first look of a query at the claims and its own claim."""
 
-    def before_the_other(where):
-        seen.append(where)
-        return [first.name] if len(seen) in {1, 3} else real(where)  # neither has seen the other's claim
+    def make(act):
+        real = fencing._claims
 
-    monkeypatch.setattr(fencing, "_claims", before_the_other)
-    higher = claim(storage, nobody)
+        def stale(where):
+            found = real(where)
+            monkeypatch.setattr(fencing, "_claims", real)
+            act()
+            return found
+
+        monkeypatch.setattr(fencing, "_claims", stale)
+
+    return make
+
+
+def test_a_query_that_paused_before_its_claim_takes_a_number_of_its_own(storage, meanwhile):
+    claim(storage, nobody).release()
+    settled = []
+    meanwhile(lambda: settled.append(claim(storage, nobody)))
+    late = claim(storage, nobody)
+    assert (settled[0].number, late.number) == (2, 3)
+    late.check()
     with pytest.raises(Fenced):
-        claim(storage, nobody)
-    higher.check()
-    assert higher.owner == "b" * 32
+        settled[0].check()
+    assert storage.names("epochs") == [late.name]
+
+
+def test_a_query_that_paused_before_its_claim_is_refused_where_another_is_seen_to_run(storage, meanwhile):
+    settled = []
+    meanwhile(lambda: settled.append(claim(storage, nobody)))
+    with pytest.raises(CheckpointInUse, match="is running on"):
+        claim(storage, lambda owner: owner == settled[0].owner)
+    settled[0].check()
+    assert storage.names("epochs") == [settled[0].name]
+
+
+@pytest.mark.parametrize("owner", ["0" * 32, "f" * 32])
+def test_a_claim_that_could_not_be_withdrawn_takes_over_nothing(storage, owner):
+    epoch = claim(storage, nobody)
+    left = f"epochs/0000000001-{owner}"
+    storage.write(left, seal("epoch", 1, [fencing._machine(), 2**22 + 5, 1]))
+    epoch.check()
+    assert tenancy(storage) == "running"
+    with pytest.raises(CheckpointInUse):
+        claim(storage, lambda each: each == epoch.owner)
+    storage.delete(f"epochs/{epoch.name}")
+    with pytest.raises(StorageFailed, match="has lost the claim"):
+        epoch.check()
 
 
 def test_of_many_claims_at_once_one_is_left(storage):
@@ -142,6 +175,7 @@ def test_of_many_claims_at_once_one_is_left(storage):
 
     with ThreadPoolExecutor(8) as pool:
         epochs = [epoch for epoch in pool.map(try_it, range(24)) if epoch is not None]
+    assert len({epoch.number for epoch in epochs}) == len(epochs)
     alive = 0
     for epoch in epochs:
         try:

@@ -1,15 +1,15 @@
-"""A snapshot is due when the changes outweigh the last one or are many, and few are due at a time."""
+"""A snapshot is due when the changes outweigh the last one or are old, and few are due at a time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.state.log import Chain, Change, GroupTable, Snapshot
 from equipoise.state.sections import Section
-from equipoise.state.snapshots import MOST_CHANGES, SMALLEST_BYTES, due_snapshots
+from equipoise.state.snapshots import MOST_VERSIONS, SMALLEST_BYTES, due_snapshots
 
 
-def section(length):
-    return Section("file", 0, length, 0, 1, reset=False)
+def section(length, path="file"):
+    return Section(path, 0, length, 0, 1, reset=False)
 
 
 def chain(*changes, snapshot=None):
@@ -20,8 +20,8 @@ def chain(*changes, snapshot=None):
     )
 
 
-def due(**chains):
-    return due_snapshots(GroupTable(9, chains))
+def due(version=9, **chains):
+    return due_snapshots(GroupTable(version, chains))
 
 
 def test_small_groups_wait_for_a_smallest_size():
@@ -35,9 +35,27 @@ def test_large_groups_wait_until_changes_outweigh_the_snapshot():
     assert due(a=chain(large, snapshot=large)) == {"a"}
 
 
-def test_many_small_changes_are_due_too():
-    assert due(a=chain(*[1] * (MOST_CHANGES - 1))) == set()
-    assert due(a=chain(*[1] * MOST_CHANGES)) == {"a"}
+def test_old_changes_are_due_too_be_they_many_or_one():
+    for changes in ([1] * MOST_VERSIONS, [1]):
+        assert due(MOST_VERSIONS - 2, a=chain(*changes)) == set()
+        assert due(MOST_VERSIONS - 1, a=chain(*changes)) == {"a"}
+
+
+def test_the_files_of_changes_stay_few_however_quiet_some_groups_are(make_hand, tmp_path):
+    hand, table = make_hand(tmp_path), GroupTable()
+    busy, quiet = [f"t{number:05d}" for number in range(16)], [f"t{number:05d}" for number in range(16, 32)]
+    most = 0
+    for version in range(5 * MOST_VERSIONS):
+        changed = busy if version % 7 else [*busy, quiet[version // 7 % 16]]
+        snapshots = {
+            group: Snapshot(table.chains[group].version, section(50, f"snapshots/{version}"))
+            for group in due_snapshots(table)
+        }
+        sections = {group: section(50, f"changes/{version}") for group in changed}
+        table.advance(hand.commit(version, sections, snapshots))
+        most = max(most, sum(path.startswith("changes") for path in table.files()))
+    assert len(table.chains) == 32
+    assert most <= MOST_VERSIONS + 32
 
 
 def test_groups_without_changes_are_never_due():

@@ -103,6 +103,38 @@ def test_a_failed_overwrite_keeps_what_was_there(tmp_path):
     assert files(tmp_path) == ["file"]
 
 
+class LosesConnection:
+    """A filesystem that shows a file when it is closed, and cannot be reached at that moment."""
+
+    def __init__(self, real):
+        self.real, self.closed = real, False
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def open_output_stream(self, _):
+        return self
+
+    def write(self, _):
+        pass
+
+    def close(self):
+        raise OSError(errno.ETIMEDOUT, "no answer")
+
+
+@pytest.mark.parametrize("storage", ["other"], indirect=True)
+def test_a_failed_overwrite_deletes_nothing_where_files_are_not_renamed(storage):
+    storage.write("a/file", b"old")
+    storage._filesystem = LosesConnection(storage._filesystem)
+    for write in (storage.write, storage.create):
+        with pytest.raises(StorageFailed, match=r"could not write root/a/new: .*no answer"):
+            write("a/new", b"new")
+    with pytest.raises(StorageFailed, match=r"could not write root/a/file: .*no answer"):
+        storage.write("a/file", b"new")
+    assert storage.read("a/file") == b"old"
+    assert storage.names("a") == ["file"]
+
+
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
     storage = Storage(str(tmp_path))
     with storage.writing("a/file") as file:

@@ -62,12 +62,6 @@ class ATransactionIsADict(RuleBasedStateMachine):
     def scan(self, prefix):
         assert list(self.view.scan(prefix)) == under(self.model, prefix)
 
-    @rule(prefix=prefixes)
-    def clear_prefix(self, prefix):
-        self.view.clear_prefix(prefix)
-        for key, _ in under(self.model, prefix):
-            del self.model[key]
-
     @rule(prefix=prefixes, steps=st.lists(st.lists(st.tuples(keys, st.none() | values), max_size=3), max_size=6))
     def scan_while_changing(self, prefix, steps):
         waiting = [key for key, _ in under(self.model, prefix)]
@@ -114,13 +108,6 @@ def test_a_value_that_was_read_and_is_the_same_again_is_no_change():
     view.delete(b"new")
     view.put(b"c", b"3")  # not read: nobody knows
     assert view.changes() == [(b"b", b"20"), (b"c", b"3")]
-
-
-def test_clearing_leaves_no_deletions_of_what_was_never_stored():
-    view = GroupTransaction(DictReader({b"\x00one": b"1"}))
-    view.put(b"\x00two", b"2")
-    view.clear_prefix(b"\x00")
-    assert view.changes() == [(b"\x00one", None)]
 
 
 def test_a_value_is_read_from_the_reader_once():

@@ -1,11 +1,11 @@
 """What the tasks of one micro-batch measured."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgument
 
 _LARGEST = 1e30  # of all figures: they are recorded in single precision
 
@@ -63,21 +63,6 @@ class BatchLoads:
                 if not all(0 <= figure <= _LARGEST for figure in figures):
                     raise InvalidArgument(f"{what} {number} measured {work}; figures are in 0..{_LARGEST:.0g}")
 
-    @classmethod
-    def merge(cls, parts: Iterable["BatchLoads"]) -> Self:
-        """What several tasks measured, as one; a group or key that more than one of them names is added up."""
-        merged: tuple[dict[int, Work], ...] = ({}, {}, {})
-        sizes = set()
-        for part in parts:
-            sizes.add(part.tail_groups)
-            for works, more in zip(merged, (part.groups, part.isolated, part.listed), strict=True):
-                for number, work in more.items():
-                    works[number] = _sum(works[number], work) if number in works else work
-        if len(sizes) != 1:
-            found = f"different numbers of tail groups, {sorted(sizes)}" if sizes else "no task at all"
-            raise Mismatch(f"there is nothing to merge in {found}; give the tasks of one batch")
-        return cls(sizes.pop(), *merged)
-
     @property
     def rows(self) -> float:
         """Rows of the batch."""
@@ -87,8 +72,3 @@ class BatchLoads:
     def seconds(self) -> float:
         """Time of all tasks together."""
         return float(sum(work.seconds for works in (self.groups, self.isolated) for work in works.values()))
-
-
-def _sum(one: Work, other: Work) -> Work:
-    states = [work.state for work in (one, other) if work.state is not None]
-    return Work(one.rows + other.rows, one.seconds + other.seconds, sum(states) if states else None)

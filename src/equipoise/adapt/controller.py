@@ -143,7 +143,8 @@ class Controller:
         partitions
             Number of partitions that is wanted; ``None``: as many as there are.
         move_rate
-            Measured bytes of state that a partition takes over in a second; ``None``: as the policy says.
+            Bytes of state that a partition takes over in a second, where the caller knows it; ``None``: what the
+            policy assumes.
         """
         _check(plan, loads)
         at_least("batch_seconds", batch_seconds, 0)

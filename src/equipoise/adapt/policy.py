@@ -45,7 +45,7 @@ class Policy:
         Time that one replan may spend on moving state; ``None``: any time. Reckoned as if all of it went to one
         partition.
     move_rate
-        Bytes of state that a partition takes over in a second, where it was not measured.
+        Bytes of state that a partition is assumed to take over in a second; nothing measures it.
 
     Examples
     --------

@@ -13,8 +13,9 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from equipoise.errors import Damaged, InvalidArgument, StorageFailed
 from equipoise.state.cached_entries import EMPTY, CacheReader, Record, write_entries
 from equipoise.state.environments import DAMAGE, ENVIRONMENTS, Environment
 
-FORMAT_VERSION = 1
-"""Of the files in the cache; another one means another folder."""
+FORMAT_VERSION = 2
+"""Of the files in the cache and the name of its folder; another one means another folder."""
 
 Entries = Iterable[tuple[bytes, bytes | None]]
 """Keys with their values, None for a deletion."""
@@ -42,42 +43,39 @@ class GroupCache:
     ----------
     folder
         Folder on a local disk, for this query alone. The caches of earlier boots and runs in it are deleted.
-    run
-        Name of this run of the query. A checkpoint may be restored from a copy between two runs, and then the same
-        version has another content; within a run it never has.
+    number, run
+        Epoch of this run of the query, and its name among all. A checkpoint may be restored from a copy between two
+        runs, and then the same version has another content; within a run it never has. Of the caches of one boot
+        those of lower epochs are deleted: a task of an earlier run that comes late leaves those of later runs alone.
     """
 
-    def __init__(self, folder: Path, run: str = "any") -> None:
+    def __init__(self, folder: Path, number: int = 0, run: str = "any") -> None:
         boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else None
-        self.folder = Path(folder).absolute() / f"cache-{FORMAT_VERSION}-{boot or 'any'}-{_checked(run)}"
+        start = f"cache-{FORMAT_VERSION}-{boot or 'any'}-"
+        self.folder = Path(folder).absolute() / f"{start}{number:010d}-{_checked(run)}"
         self.sync = boot is None
-        if not self.folder.exists():
-            (self.folder / "groups").mkdir(parents=True, exist_ok=True)
-            for other in self.folder.parent.glob(f"cache-{FORMAT_VERSION}-*"):
-                if other != self.folder:
-                    shutil.rmtree(other, ignore_errors=True)
+        with _usable(self.folder.parent):
+            if not self.folder.exists():
+                (self.folder / "groups").mkdir(parents=True, exist_ok=True)
+                _delete_others(self.folder.parent, start, number)
 
     @classmethod
-    def of_query(cls, query: str, folder: str | None = None, run: str = "any") -> "GroupCache":
+    def of_query(cls, query: str, folder: str | None = None, number: int = 0, run: str = "any") -> "GroupCache":
         """The cache of a run of the query named ``query`` below ``folder``, or below the machine's temporary folder."""
         if folder is None:
             owner = getpass.getuser() if sys.platform == "win32" else os.getuid()
             parent = Path(tempfile.gettempdir()) / f"equipoise-{owner}"
-            parent.mkdir(mode=0o700, exist_ok=True)
+            with _usable(parent):
+                parent.mkdir(mode=0o700, exist_ok=True)
             if sys.platform != "win32" and parent.stat().st_uid != owner:
                 raise InvalidArgument(f"{parent} belongs to another user; give a folder of your own for the caches")
         else:
             parent = Path(folder)
-        return cls(parent / blake2b(query.encode(), digest_size=16).hexdigest(), run)
+        return cls(parent / blake2b(query.encode(), digest_size=16).hexdigest(), number, run)
 
     def group(self, group_id: str) -> "CachedGroup":
         """The group ``group_id``, empty if it is not there."""
         return CachedGroup(self, _checked(group_id))
-
-    def groups(self) -> list[str]:
-        """Ids of the groups that are there, in ascending order."""
-        groups = self.folder / "groups"
-        return sorted(path.name for path in groups.iterdir()) if groups.exists() else []
 
     def forget(self, group_id: str) -> None:
         """Delete the group ``group_id``; nothing happens if it is not there."""
@@ -227,15 +225,37 @@ class CachedGroup:
             yield environment
 
     def _unusable(self, error: Exception) -> StorageFailed:
-        return StorageFailed(
-            f"the cache of group {self.group_id} in {self._cache.folder} cannot be used ({error}): its disk is "
-            "full, read-only or broken; make space, or give the query another cache folder; nothing that was "
-            "committed is lost"
-        )
+        return _unusable(f"the cache of group {self.group_id} in {self._cache.folder}", error)
 
     def _throw_away(self, error: Exception) -> None:
         _log.warning("the cache of group %s is damaged and thrown away: %s", self.group_id, error)
         self._cache.forget(self.group_id)
+
+
+def _delete_others(parent: Path, start: str, number: int) -> None:
+    """Delete what earlier formats, boots and runs have left; renamed first, so that nobody sees half of a cache."""
+    for other in parent.glob("cache-*"):
+        of_boot, found = other.name.startswith(start), other.name.removeprefix(start)[:10]
+        if not of_boot or (found.isdigit() and int(found) < number):
+            with suppress(OSError):  # another process was faster, or does not let go of it
+                other.rename(parent / f"gone-{uuid.uuid4().hex}")
+    for gone in parent.glob("gone-*"):
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _unusable(f"the cache in {folder}", error) from error
+
+
+def _unusable(what: str, error: Exception) -> StorageFailed:
+    return StorageFailed(
+        f"{what} cannot be used ({error}): its disk is full, read-only or broken; make space, or give the query "
+        "another cache folder; nothing that was committed is lost"
+    )
 
 
 def _checked(group_id: str) -> str:

@@ -93,8 +93,9 @@ def _catch_up(cached: CachedGroup, recent: Recent | None, sections: SectionReade
             have = whole.snapshot.version
         changes = whole.changes
     missing = [change for change in changes if change.version > have]
+    fetched = [list(entries) for _, entries in sections.each([change.section for change in missing])]
     cached.apply(
-        [(change.version, change.section.reset, list(sections.entries(change.section))) for change in missing],
+        [(change.version, change.section.reset, read) for change, read in zip(missing, fetched, strict=True)],
         expected=have,
     )
 
@@ -107,4 +108,4 @@ class _Puts:
         self._section = section
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
-        return self._sections.entries(self._section)
+        return self._sections.entries(self._section, alone=True)

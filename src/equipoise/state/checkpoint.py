@@ -163,13 +163,14 @@ class Checkpoint:
         return sorted(name for name in names if _PLAN_NAME.fullmatch(name))
 
     def _read(self, path: str, shape: Any) -> Any:
+        or_else = "; or delete it and wish again" if path == _WISHES else ""
         try:
             return msgspec.convert(unseal(path, _FORMAT_VERSION, self.storage.read(path)), shape)
         except msgspec.ValidationError as error:
-            raise Damaged(f"{self.storage.at(path)} is damaged: {error}; restore it from a copy") from error
+            raise Damaged(f"{self.storage.at(path)} is damaged: {error}; restore it from a copy{or_else}") from error
         except FormatError as error:
             kind = UnknownFormat if isinstance(error, UnknownFormat) else Damaged
-            raise kind(f"{self.storage.at(path)}: {error}") from error
+            raise kind(f"{self.storage.at(path)}: {error}{or_else}") from error
 
 
 def new_name() -> str:

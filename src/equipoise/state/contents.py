@@ -1,11 +1,12 @@
 """Keys and states of a checkpoint, read without Spark; the query may be running."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, StorageFailed
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.entries import TIMERS as TIMER_TAG
@@ -13,6 +14,7 @@ from equipoise.state.entries import fingerprint_prefix, parse_entry, split_value
 from equipoise.state.handle import VariableSpec
 from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.sections import Section
 from equipoise.storage import Storage
 
 TIMERS = "timers"
@@ -28,7 +30,24 @@ def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, d
     keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
     tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
     for _, chain in sorted(table.chains.items()):
-        yield from key_states(group_entries(chain, sections), keys, tables, commit.time_ms)
+        with while_kept(storage, commit.version):
+            entries = group_entries(chain, sections)
+        yield from key_states(entries, keys, tables, commit.time_ms)
+
+
+@contextmanager
+def while_kept(storage: Storage, version: int) -> Iterator[None]:
+    """Say so where the files of a version cannot be read because a running query has gone on and deleted them."""
+    try:
+        yield
+    except StorageFailed:
+        head = CommitLog(storage).head()
+        if head <= version:
+            raise
+        raise StorageFailed(
+            f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
+            "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
+        ) from None  # whatever is missing is none of the reader's business
 
 
 def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:
@@ -54,11 +73,10 @@ def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commi
 def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
     """All entries of a group."""
     entries: dict[bytes, bytes] = {}
-    parts = [chain.snapshot.section] if chain.snapshot else []
-    for section in parts + [change.section for change in chain.changes]:
+    for section, read in sections.each(_sections(chain)):
         if section.reset:
             entries.clear()
-        for key, value in sections.entries(section):
+        for key, value in read:
             if value is None:
                 entries.pop(key, None)
             else:
@@ -106,9 +124,14 @@ def key_of(fingerprint: int, chain: Chain, keys: KeyCodec, sections: SectionRead
     Changes are read from the latest on, for hot keys are in most of them.
     """
     prefix = fingerprint_prefix(fingerprint)
-    parts = [chain.snapshot.section] if chain.snapshot else []
-    for section in reversed(parts + [change.section for change in chain.changes]):
-        for entry, _ in sections.entries(section):
+    for _, read in sections.each(_sections(chain)[::-1]):
+        for entry, _ in read:
             if entry.startswith(prefix):
                 return tuple(keys.decode_key(parse_entry(entry).key))
     return None
+
+
+def _sections(chain: Chain) -> list[Section]:
+    """Where the entries of a group are, oldest first."""
+    snapshot = [chain.snapshot.section] if chain.snapshot else []
+    return snapshot + [change.section for change in chain.changes]

@@ -1,9 +1,11 @@
 """One query at a time on a checkpoint: epochs that fence off whoever came before.
 
 A query that starts writes ``epochs/<number, 10 digits>-<owner>``, with a number above all that are there, and lists
-the folder again: the highest name is in force. Every commit is followed by such a look, so a query that was taken over,
-even one that hung for hours, finds out before it delivers anything. This needs a filesystem that lists what was
-written, which local disks, HDFS and today's object stores do, and nothing else: no lock, no clock.
+the folder again. If another claim has the same number, it withdraws its own and begins anew: whoever wrote second sees
+the first, so no two queries ever go on under one number, and the highest number is in force. Every commit and every
+delivery is preceded or followed by such a look, so a query that was taken over, even one that hung for hours, finds out
+before it delivers anything. This needs a filesystem that lists what was written, which local disks, HDFS and today's
+object stores do, and nothing else: no lock, no clock.
 
 Where it can be seen that the query in force is alive, because it runs on this machine, a second one is refused instead.
 
@@ -37,6 +39,8 @@ Tenancy = Literal["free", "running", "ended", "gone", "elsewhere"]
 """Who holds a checkpoint: nobody ever did; a process of this machine; a query that said it has ended; a process of this
 machine that is gone without saying so; a process that cannot be seen from here."""
 
+_TENANCIES: tuple[Tenancy, ...] = ("running", "elsewhere", "ended", "gone")
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -62,18 +66,22 @@ class Epoch:
         return f"{self.number:010d}-{self.owner}"
 
     def check(self) -> None:
-        """Refuse to go on where another query has taken over."""
-        in_force = max(_claims(self.storage), default=None)
-        if in_force is None:
+        """Refuse to go on where another query has taken over.
+
+        A claim of the same number is being withdrawn and takes over nothing.
+        """
+        claims = _claims(self.storage)
+        in_force = max(claims, default="")
+        if in_force and _number(in_force) > self.number:
+            raise Fenced(
+                f"another query has taken over {self.storage.location} (epoch {in_force}, this one is {self.name}); "
+                "this query stops and has delivered nothing of the batch"
+            )
+        if self.name not in claims:
             raise StorageFailed(
                 f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops and has "
                 "delivered nothing of the batch: the checkpoint was deleted or replaced while the query ran; restore "
                 "it from a copy, or begin a new one"
-            )
-        if in_force != self.name:
-            raise Fenced(
-                f"another query has taken over {self.storage.location} (epoch {in_force}, this one is {self.name}); "
-                "this query stops and has delivered nothing of the batch"
             )
 
     def release(self) -> None:
@@ -96,15 +104,17 @@ def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int
     take_over
         Whether to fence off a query of another machine, of which nobody can see from here whether it is alive.
     """
-    claims = _claims(storage)
-    if claims:
-        _refuse_if_alive(storage, max(claims), is_active_here, take_over=take_over)
-    number = max([above, *(int(name[:10]) for name in claims)]) + 1
-    epoch = Epoch(storage, number, uuid.uuid4().hex)
-    storage.write(
-        f"{FOLDER}/{epoch.name}", seal(_KIND, _FORMAT_VERSION, [_machine(), os.getpid(), _started(os.getpid())])
-    )
-    failpoint("driver.in-claim")
+    process = [_machine(), os.getpid(), _started(os.getpid())]
+    while True:
+        claims = _claims(storage)
+        for name in _highest(claims):
+            _refuse_if_alive(storage, name, is_active_here, take_over=take_over)
+        epoch = Epoch(storage, max([above, *map(_number, claims)]) + 1, uuid.uuid4().hex)
+        storage.write(f"{FOLDER}/{epoch.name}", seal(_KIND, _FORMAT_VERSION, process))
+        failpoint("driver.in-claim")
+        if not any(_number(name) == epoch.number and name != epoch.name for name in _claims(storage)):
+            break
+        storage.delete(f"{FOLDER}/{epoch.name}")
     epoch.check()
     for name in claims:  # they are fenced off by the new claim alone
         storage.delete(f"{FOLDER}/{name}")
@@ -114,10 +124,11 @@ def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int
 
 def tenancy(storage: Storage) -> Tenancy:
     """Who holds a checkpoint, as far as it can be seen from here; claims nothing."""
-    claims = _claims(storage)
-    if not claims:
-        return "free"
-    name = max(claims)
+    found = {_tenant(storage, name) for name in _highest(_claims(storage))}
+    return next((each for each in _TENANCIES if each in found), "free")
+
+
+def _tenant(storage: Storage, name: str) -> Tenancy:
     if storage.exists(f"{FOLDER}/{name}{_RELEASED}"):
         return "ended"
     machine, process, started = _read(storage, f"{FOLDER}/{name}")
@@ -129,6 +140,16 @@ def tenancy(storage: Storage) -> Tenancy:
 def _claims(storage: Storage) -> list[str]:
     """Names of the claims; files of other names are somebody else's and stay."""
     return [name for name in storage.names(FOLDER) if _NAME.fullmatch(name)]
+
+
+def _number(name: str) -> int:
+    return int(name[:10])
+
+
+def _highest(claims: list[str]) -> list[str]:
+    """Claims of the highest number: one, and any whose query died before it could withdraw it."""
+    number = max(map(_number, claims), default=0)
+    return [name for name in claims if _number(name) == number]
 
 
 def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str], bool], *, take_over: bool) -> None:

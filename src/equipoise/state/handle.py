@@ -121,11 +121,6 @@ class StateHandle(_Handle):
         self._in_init = True
         self._got: set[str] = set()
 
-    @property
-    def removed_tags(self) -> frozenset[int]:
-        """Tags whose entries nothing reads any more."""
-        return removed_tags(self._declared)
-
     def timer_values(self) -> tuple[int, int]:
         """Processing time and watermark as user code sees them: -1 and -1 with time mode none, as in Spark."""
         return (-1, -1) if self._mode == "none" else (self._scope.now_ms, self._watermark_ms)

@@ -66,10 +66,6 @@ class Layout:
         """Partition of each key group, by its number."""
         return np.concatenate([self.plan.tail, self.plan.assign(self.plan.isolated_keys)]).astype(np.int32)
 
-    def owned(self, partition: int) -> list[tuple[int, str]]:
-        """Number and name of the key groups of a partition, by number."""
-        return [(int(number), self.names[number]) for number in np.flatnonzero(self.owners == partition)]
-
 
 @dataclass(frozen=True)
 class Handover:

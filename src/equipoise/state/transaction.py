@@ -84,16 +84,6 @@ class GroupTransaction:
             self._order.add(key)
         self._new[key] = None
 
-    def clear_prefix(self, prefix: bytes) -> None:
-        """Remove all keys that start with ``prefix``."""
-        stored = {key for key, _ in self._reader.scan(prefix)}
-        for key in self._order.starting_with(prefix):
-            if key not in stored:
-                self._read[key] = None
-            self._new[key] = None
-        for key in stored:
-            self.delete(key)
-
     def changes(self) -> list[tuple[bytes, bytes | None]]:
         """Changed keys in ascending order with their values, None for a deletion.
 

@@ -105,6 +105,14 @@ def test_stateful_refuses(stream, options, said):
         stateful(stream, **given)
 
 
+def test_two_watermarks_are_refused(spark):
+    rates = spark.readStream.format("rate").load()
+    one, other = (rates.selectExpr("value AS k", f"timestamp AS {name}") for name in "tu")
+    joined = one.withWatermark("t", "1 hour").join(other.withWatermark("u", "1 hour"), "k")
+    with pytest.raises(InvalidArgument, match=r"a watermark on each of t, u, .*withWatermark on one column only"):
+        stateful(joined, "k", Count(), OUT)
+
+
 def test_a_column_with_a_dot_is_a_key_like_any_other(stream):
     stateful(stream, "dot.ted", Count(), OUT)
 

@@ -13,11 +13,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise import InvalidArgument, Mismatch, Plan, UserFunctionFailed
+from equipoise import Fenced, InvalidArgument, Mismatch, Plan, StorageFailed, UserFunctionFailed
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.routing import group_column
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
+from equipoise.state.contents import group_entries, local_states
+from equipoise.state.entries import parse_entry
+from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 
@@ -237,6 +240,24 @@ NESTED = pa.schema(
 )
 
 
+class Reminder(Alarm):
+    """The initial state sets an alarm that is due at once, and one that is not."""
+
+    def handleInitialState(self, key, initialState, timerValues):  # noqa: ARG002, N802, N803 - Spark's own name
+        self.handle.registerTimer(1)
+        self.handle.registerTimer(9_000)
+
+
+def test_alarms_of_the_initial_state_go_off_in_the_first_batch(tmp_path):
+    schema = pa.schema({"k": pa.string(), "what": pa.string(), "at": pa.int64()})
+    initial = pd.DataFrame({"k": ["a", "b"]})
+    options = {"timeMode": "processingTime", "initialState": initial, "clock": lambda: 5_000}
+    query = LocalQuery(Reminder(), "k", ROWS, schema, str(tmp_path), **options)
+    assert query.state()[("a",)]["timers"] == [1, 9_000]
+    assert found(query.process(frame(("c", 1)))) == [("a", "alarm", 1), ("b", "alarm", 1), ("c", "rows", 1)]
+    assert query.state()[("a",)]["timers"] == [9_000]
+
+
 class Nested(Aggregator):
     bufferSchema = from_arrow_schema(NESTED)  # noqa: N815 - as Spark names schemas
 
@@ -308,6 +329,72 @@ def test_a_batch_that_failed_has_not_happened(tmp_path):
     assert query.batch == 1
     assert query.state() == {("a",): {"buffer": (1, 1)}}
     assert found(query.process(frame(("a", 1), ("b", 1)))) == [("a", 2, 2), ("b", 1, 1)]
+
+
+class Forgetting(Order):
+    """The same after a change of mind: the text goes, and a count comes."""
+
+    def init(self, handle):
+        handle.deleteIfExists("text")
+        self.text = handle.getValueState("other", TEXT)
+
+
+def test_a_removed_variable_is_deleted_once_and_not_at_every_start(tmp_path, monkeypatch):
+    asked, run = [], LocalJobs.run
+
+    def watching(self, rows, plan, order, **more):
+        asked.append(set(order.removed_tags))
+        return run(self, rows, plan, order, **more)
+
+    monkeypatch.setattr(LocalJobs, "run", watching)
+    schema = pa.schema({"k": pa.string(), "text": pa.string(), "frames": pa.int64()})
+    for processor in (Order(), Forgetting(), Forgetting()):
+        with LocalQuery(processor, "k", ROWS, schema, str(tmp_path)) as query:
+            for _ in range(2):
+                query.process(frame(("a", 1), ("b", 2)))
+    assert asked == [set(), set(), {1}, set(), set(), set()]
+    chains = CommitLog(query._epoch.storage).table(6).chains.values()
+    entries = [key for chain in chains for key in group_entries(chain, SectionReader(query._epoch.storage))]
+    assert {parse_entry(key).tag for key in entries} == {2}
+
+
+def test_states_of_a_version_that_the_query_leaves_behind_are_told(tmp_path):
+    query = summing(tmp_path)
+    rows = frame(*((f"key-{number}", 1) for number in range(20)))
+    query.process(rows)
+    states = local_states(str(tmp_path))
+    next(states)
+    query.process(rows)
+    query._epoch.storage.delete_folder(f"changes/{1:020d}")  # as it goes some batches after a snapshot
+    with pytest.raises(StorageFailed, match=r"version 1 of .* is no longer kept: the query has gone on to version 2 "):
+        list(states)
+
+
+def test_a_query_that_is_taken_over_after_its_commit_delivers_nothing(tmp_path, monkeypatch):
+    query, real = summing(tmp_path), LocalJobs.outputs
+
+    def meanwhile(*args):
+        claim(query._epoch.storage, lambda _: False)
+        return real(*args)
+
+    monkeypatch.setattr(LocalJobs, "outputs", meanwhile)
+    with pytest.raises(Fenced, match="another query has taken over"):
+        query.process(frame(("a", 1)))
+    assert CommitLog(query._epoch.storage).head() == 1
+    assert query._delivered == []
+
+
+def test_a_query_that_is_taken_over_before_it_delivers_again_does_not(tmp_path, monkeypatch):
+    query = summing(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(query._jobs, "outputs", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            query.process(frame(("a", 1)))
+    assert CommitLog(query._epoch.storage).head() == 1
+    claim(query._epoch.storage, lambda _: False)
+    with pytest.raises(Fenced, match="another query has taken over"):
+        query.process(frame(("a", 1)))
+    assert query._delivered == []
 
 
 def test_wrong_arguments_are_told(tmp_path):

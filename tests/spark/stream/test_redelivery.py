@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise.spark import history, read_state
+from equipoise.spark.stream import jobs
+from equipoise.spark.stream.placement import Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -84,6 +86,31 @@ def test_a_committed_batch_that_spark_runs_again_is_delivered_not_computed(feed,
         1,
         1,
     ]
+
+
+@pytest.mark.parametrize("how", ["corrupt", "missing"])
+def test_a_lost_output_is_not_passed_over_even_if_the_session_says_so(feed, ours, conf, how):
+    def damaging(df, _):
+        [path] = [Path(name.removeprefix("file://")) for name in df.inputFiles()]
+        if how == "corrupt":
+            path.write_bytes(b"rubbish")
+        else:
+            path.unlink()
+        df.collect()
+
+    source = feed("k string, v int", [("a", 1)])
+    ignoring = conf(spark__sql__files__ignoreCorruptFiles="true", spark__sql__files__ignoreMissingFiles="true")
+    with ignoring, pytest.raises(StreamingQueryException):
+        ours(source.stream(), "k", Random(), OUT, 1, sink=damaging)
+
+
+def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):
+    made = []
+    monkeypatch.setattr(jobs, "Placement", lambda *args, **more: made.append(args) or Placement(*args, **more))
+    source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("c", 4)])
+    sink = ours(source.stream(), "k", Random(), OUT, hash=True)
+    assert [row[:2] for row in sink.rows] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
+    assert len(made) == 1
 
 
 def test_user_code_that_failed_can_be_mended(feed, ours, spark):

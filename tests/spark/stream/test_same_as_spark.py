@@ -66,8 +66,8 @@ class AllKinds(StatefulProcessor):
             yield made
 
     def look(self, frame):
-        types = {name: str(frame[name].dtype) for name in ("k", "v", "word", "price", "yes")}
-        return f"{list(frame.columns)} {list(frame.index)} {types} {frame['t'].dtype.kind} {list(map(str, frame['t']))}"
+        types = {name: str(frame[name].dtype) for name in ("k", "v", "word", "price", "t", "yes")}
+        return f"{list(frame.columns)} {list(frame.index)} {types} {list(map(str, frame['t']))}"
 
     def close(self):
         pass
@@ -110,6 +110,44 @@ def test_final_state_is_what_spark_keeps(feed, ours, sparks, spark, tmp_path):
     assert {key: row.totals for key, row in mine.items()} == kept("totals", "value")
     assert {key: row.words for key, row in mine.items()} == kept("words", "list_value", flattenCollectionTypes="false")
     assert {key: row.counts for key, row in mine.items()} == kept("counts", "map_value", flattenCollectionTypes="false")
+
+
+class FrameTeller(StatefulProcessor):
+    """Says what rows look like, column by column."""
+
+    def init(self, handle):
+        pass
+
+    def handleInputRows(self, key, rows, timerValues):
+        for frame in rows:
+            told = [(name, str(frame[name].dtype), [self.told(value) for value in frame[name]]) for name in frame]
+            yield pd.DataFrame({"k": [key[0]], "told": [repr(told)]})
+
+    def told(self, value):
+        return type(value).__name__, repr(value)
+
+    def close(self):
+        pass
+
+
+def test_rows_with_values_in_values(feed, ours, sparks, conf):
+    wall = dt.datetime(2024, 1, 1, 5, 6, 7, 8)
+    types = (
+        "k string, n timestamp_ntz, t timestamp, day date, l array<long>, m map<string, int>, "
+        "s struct<a: int, b: string>, moments array<timestamp>, "
+        "deep struct<t: timestamp, n: timestamp_ntz, m: map<string, struct<t: timestamp>>>"
+    )
+    full = (
+        *(wall, at(1), dt.date(1960, 2, 29), [1, 2], {"a": 1, "b": None}, (1, "x"), [at(2), None]),
+        (at(3), wall, {"c": (at(4),)}),
+    )
+    sparse = (wall, at(5), dt.date(2024, 1, 1), [None, 1], {}, (None, None), [at(6)], (None, None, None))
+    source = feed(types, [("a", *full), ("b", *sparse), ("c", *[None] * 8)])
+    with conf(spark__sql__session__timeZone="Asia/Kathmandu"):
+        mine = ours(source.stream(), "k", FrameTeller(), "k string, told string")
+        theirs = sparks(source.stream(), "k", FrameTeller(), "k string, told string")
+    assert [row.k for row in mine.rows] == ["a", "b", "c"]
+    assert mine.batches == theirs.batches
 
 
 class KeyTeller(StatefulProcessor):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -51,7 +52,9 @@ class Kinds(StatefulProcessor):
             self.value.update(tuple(row.value.values()))
             self.items.put([tuple(item.values()) for item in row.items])
             for item, value in row.map.items():
-                self.map.updateValue(tuple(item), tuple(value))
+                self.map.updateValue(item, tuple(value.values()))
+            for timer in () if row.timers is None else row.timers:
+                self.handle.registerTimer(int(timer))
 
     def close(self):
         pass
@@ -109,6 +112,23 @@ class Renewed(Kinds):
             self.sums.updateValue((1,), (row.n,))
 
 
+def test_a_version_that_a_running_query_has_left_behind_is_told(feed, ours, spark):
+    source = feed("k string, v int", [("a", 5)])
+    ours(source.stream(), "k", Renewed(), "k string, n int, items string")
+    lost, state = (read_state(ours.checkpoint, spark=spark) for _ in range(2))  # Spark keeps the failure of each
+    changes = min(Path(ours.checkpoint, "changes").iterdir())
+    aside = changes.rename(changes.with_name("aside"))
+    with pytest.raises(PythonException, match=r"changes/.* is not there; restore it from a copy"):
+        lost.collect()
+    aside.rename(changes)
+    source.add([("a", 6)])
+    ours(source.stream(), "k", Renewed(), "k string, n int, items string")
+    shutil.rmtree(changes)  # as it goes when snapshots are made and `retain` batches have passed
+    left_behind = r"version \d+ of .* is no longer kept: the query has gone on to version \d+ .*; read again"
+    with pytest.raises(PythonException, match=left_behind):
+        state.collect()
+
+
 def test_the_state_of_one_query_begins_another(feed, ours, spark, tmp_path):
     source = feed("k string, v int", [("a", 5), ("b", 3)], [("b", 4), ("c", 1)])
     ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
@@ -122,6 +142,19 @@ def test_the_state_of_one_query_begins_another(feed, ours, spark, tmp_path):
         "b": 2,
         "c": 1,
     }
+
+
+def test_all_that_read_state_gives_begins_another_query(feed, ours, spark, tmp_path, conf):
+    source = feed("k string, v int", [("a", 5), ("b", 3)], [("b", 4), ("c", 1)])
+    with conf(spark__sql__session__timeZone="UTC"):
+        ours(source.stream(), "k", Kinds(), "k string", timeMode="processingTime")
+        state = read_state(ours.checkpoint, spark=spark).drop("short")  # which has expired
+        options = {"timeMode": "processingTime", "initialState": state}
+        ours(feed("k string, v int", name="none").stream(), "k", Kinds(), "k string", checkpoint="new", **options)
+        again = read_state(str(tmp_path / "new"), 0, spark=spark).drop("short")
+        told = [sorted(map(repr, df.withColumn("map", F.map_entries("map")).collect())) for df in (state, again)]
+    assert len(told[0]) == 3
+    assert told[0] == told[1]
 
 
 def test_state_and_history_of_a_query_without_batches_are_empty(feed, ours, spark, tmp_path):

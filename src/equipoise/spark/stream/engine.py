@@ -4,7 +4,8 @@
 2. Rows are routed, placed, sorted and handed to tasks, in one job.
 3. Tasks read the state as of the commit before and write files under names of their own.
 4. The driver commits: which files count, and the plan of the next batch. This is the moment of truth.
-5. The sink receives the committed output files. A batch that is replayed after its commit is only delivered again.
+5. The sink receives the committed output files, unless another query has taken over. A batch that is replayed after
+   its commit is only delivered again.
 
 Everything that is needed to go on is in the checkpoint; what is held in memory can be read anew.
 """
@@ -28,6 +29,7 @@ from equipoise.state import chronicle
 from equipoise.state.catch_up import Recent
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.garbage import GarbageCollector
+from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, Commit, CommitLog, GroupTable
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
 from equipoise.state.snapshots import due_snapshots
@@ -72,7 +74,9 @@ class Engine(Generic[Rows]):
             verify_outputs(progress.storage, progress.last)
         failpoint("driver.before-sink")
         files = [progress.storage.at(file.path) for file in progress.last.outputs]
-        self._settings.sink(self._jobs.outputs(rows, files), batch)
+        delivered = self._jobs.outputs(rows, files)
+        self._settings.epoch.check()
+        self._settings.sink(delivered, batch)
         failpoint("driver.after-sink")
         progress.tidy()
 
@@ -115,6 +119,7 @@ class Engine(Generic[Rows]):
         return Order(
             location=progress.storage.location,
             query=identity.name,
+            epoch=settings.epoch.number,
             run=settings.epoch.owner,
             version=version,
             time_ms=self._clock(),
@@ -192,6 +197,8 @@ class _Progress:
             self.plan_name = self.checkpoint.keep_plan(self.plan, settings.epoch.number)
             self.watermark_ms = self.late_ms = 0
             return
+        stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in self.last.variables.items()}
+        self.removed = removed_tags(stored)  # their entries went with the commit that first said so
         self._garbage.sweep(self.log, self.table)
         self.plan = self.checkpoint.plan(self.last.plan)
         self._take_up(self.last)

@@ -21,6 +21,7 @@ _SETTINGS = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
+_WHOLE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
 class Jobs(Protocol[Rows]):
@@ -66,16 +67,20 @@ class SparkJobs:
         return None if aggregator is None else part_maker(order, aggregator, order.variables[BUFFER].schema)
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
-        """The placement of a plan; kept as long as the plan, the columns and the session stay the same."""
-        what = (plan.version, tuple(rows.columns), initial, id(rows.sparkSession))
+        """The placement of a plan; kept as long as the plan and the columns stay the same.
+
+        All batches of a query are of one session, though Spark may wrap it anew for each of them.
+        """
+        what = (plan.version, tuple(rows.columns), initial)
         if self._placement is None or self._placement[0] != what:
             self._placement = (what, Placement(rows, self._settings, plan, initial=initial))
         return self._placement[1]
 
     def outputs(self, rows: DataFrame, files: Sequence[str]) -> DataFrame:
-        """The output files as a DataFrame."""
+        """The output files as a DataFrame, all of them whatever the session is told to pass over."""
         spark, schema = rows.sparkSession, self._settings.output_schema
-        return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+        reader = spark.read.schema(schema).options(**_WHOLE)
+        return reader.parquet(*files) if files else spark.createDataFrame([], schema)
 
 
 @contextmanager

@@ -18,8 +18,8 @@ class Order:
 
     Parameters
     ----------
-    location, query, run
-        The checkpoint, the name of the query among all, and of this run of it.
+    location, query, run, epoch
+        The checkpoint, the name of the query among all, and of this run of it, and the epoch of the run.
     version
         Version that the batch makes; tasks read the state of the one before.
     time_ms
@@ -88,6 +88,7 @@ class Order:
     initial: bool = False
     visits_all: bool = False
     counts_parts: bool = True
+    epoch: int = 0
 
     @property
     def batch(self) -> int:

@@ -67,7 +67,7 @@ class OwnedGroups:
         self._storage = storage
         self._meter = meter
         self._expire = expire
-        self._cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.run)
+        self._cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.epoch, order.run)
         self._sections = SectionReader(storage)
         self._table: GroupTable | None = None
         owned = [number for number, owner in enumerate(order.owners) if owner == partition]
@@ -116,7 +116,7 @@ class OwnedGroups:
             self._open[number] = self._opened(number)
         group = self._open.pop(number)
         with group.open:
-            if self._order.has_clock:
+            if self._order.has_clock and not self._order.initial:  # what fires then belongs to the first batch
                 start = time.perf_counter()
                 self._expire(group.view)
                 purge_expired(group.view, self._order.time_ms, _PURGED_AT_A_TIME)
@@ -188,7 +188,7 @@ class OwnedGroups:
         return self._table.chains[name]
 
     def _delete_removed(self, view: GroupTransaction) -> None:
-        for key, value in list(view.scan(_ENTRIES)):
+        for key, value in view.scan(_ENTRIES):
             if parse_entry(key).tag in self._order.removed_tags:
                 for each in (key, *companions(key, value)):
                     view.delete(each)

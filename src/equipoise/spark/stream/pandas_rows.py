@@ -4,19 +4,89 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from equipoise.errors import InvalidArgument
 
 
-def to_pandas(rows: pa.RecordBatch, timezone: str) -> pd.DataFrame:
-    """Rows as pandas; timestamps become local and lose their zone, dates are objects."""
-    frame = rows.to_pandas(date_as_object=True)
-    for field in rows.schema:
-        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+def to_pandas(rows: pa.RecordBatch | pa.Table, timezone: str) -> pd.DataFrame:
+    """Rows as pandas, as Spark shows them to its own Python functions.
+
+    Timestamps become local, lose their zone and count nanoseconds. Dates are objects, structs and maps dicts, arrays
+    those of numpy. Two things that Spark refuses are shown all the same: with a timestamp that nanoseconds cannot hold
+    (before 1678, after 2261) all of them count microseconds, and a struct that is a key of a map is a tuple.
+    """
+    flat = [place for place, field in enumerate(rows.schema) if not pa.types.is_nested(field.type)]
+    try:
+        frame = rows.select(flat).to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True)
+    except pa.ArrowInvalid:
+        frame = rows.select(flat).to_pandas(date_as_object=True)
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            frame.insert(place, field.name, _nested_series(rows.column(place), timezone))
+        elif pa.types.is_timestamp(field.type) and field.type.tz is not None:
             frame[field.name] = frame[field.name].dt.tz_convert(timezone).dt.tz_localize(None)
     return frame
+
+
+def _nested_series(column: pa.Array | pa.ChunkedArray, timezone: str) -> pd.Series:
+    if _is_shown_by_arrow(column.type):
+        return column.to_pandas(date_as_object=True, integer_object_nulls=True, maps_as_pydicts="lossy")
+    show = _value_shower(column.type, timezone)
+    return pd.Series([show(value) for value in column.to_pylist()], dtype=object)
+
+
+def _is_shown_by_arrow(kind: pa.DataType) -> bool:
+    """Whether Arrow itself gives what Spark shows: not for timestamps in a value, nor for maps with structs as keys."""
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
+        return False
+    return not pa.types.is_timestamp(kind) and all(_is_shown_by_arrow(part) for part in _parts(kind))
+
+
+def _parts(kind: pa.DataType) -> list[pa.DataType]:
+    """Types of the values within a value."""
+    if not pa.types.is_nested(kind):
+        return []
+    if pa.types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    return [field.type for field in kind] if pa.types.is_struct(kind) else [kind.value_type]
+
+
+def _value_shower(kind: pa.DataType, timezone: str, *, as_key: bool = False) -> Callable[[Any], Any]:
+    """What makes a value of ``to_pylist`` look as Spark shows it; a key of a map has to be hashable."""
+    if pa.types.is_map(kind):
+        show_key, show = _value_shower(kind.key_type, timezone, as_key=True), _value_shower(kind.item_type, timezone)
+        return _unless_null(lambda pairs: {show_key(key): show(value) for key, value in pairs})
+    steps = [_value_shower(part, timezone, as_key=as_key) for part in _parts(kind)]
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        made = tuple if as_key else lambda values: dict(zip(names, values, strict=True))
+        return _unless_null(lambda value: made(_stepped([value[name] for name in names], steps)))
+    if pa.types.is_nested(kind):
+        gather, null = tuple if as_key else _object_array, pd.NaT if pa.types.is_timestamp(kind.value_type) else None
+        return _unless_null(lambda values: gather([null if each is None else steps[0](each) for each in values]))
+    if not pa.types.is_timestamp(kind):
+        return lambda value: value
+    return _unless_null(lambda value: _moment(value, None if kind.tz is None else timezone))
+
+
+def _moment(value: dt.datetime, timezone: str | None) -> pd.Timestamp:
+    moment = pd.Timestamp(value)
+    return moment if timezone is None else moment.tz_convert(timezone).tz_localize(None)
+
+
+def _unless_null(show: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else show(value)
+
+
+def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
+    made = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):  # not at once: numpy would look into values that are arrays
+        made[place] = value
+    return made
 
 
 def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -62,11 +132,7 @@ def _instants(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return None if kind.tz is None else lambda value: value.astimezone(dt.UTC)
     if not pa.types.is_nested(kind):
         return None
-    if pa.types.is_map(kind):
-        parts = [kind.key_type, kind.item_type]
-    else:
-        parts = [field.type for field in kind] if pa.types.is_struct(kind) else [kind.value_type]
-    steps = [_instants(part) for part in parts]
+    steps = [_instants(part) for part in _parts(kind)]
     if not any(steps) and not pa.types.is_map(kind):
         return None
 

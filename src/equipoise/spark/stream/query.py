@@ -4,6 +4,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -57,8 +58,24 @@ class StatefulQuery(Steering):
 
     def _release(self) -> None:
         """Say that the query has ended when it has, however it did."""
-        with suppress(Exception):  # the query's failure is for whoever waits for it
-            self.query.awaitTermination()
-        with suppress(EquipoiseError):  # where the checkpoint is gone there is nothing to release
-            self._epoch.release()
+        if _has_ended(self.query):
+            with suppress(EquipoiseError):  # where the checkpoint is gone there is nothing to release
+                self._epoch.release()
         _active.pop(self._epoch.owner, None)
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    """Wait for the end of a query; false where it cannot be told, for example because the connection was lost.
+
+    Such a query may run on. It is not released; whoever starts it again takes it over, and it is fenced off.
+    """
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:  # the query's failure is for whoever waits for it
+        return True
+    except Exception:  # noqa: BLE001 - whatever a broken connection raises
+        try:
+            return not query.isActive
+        except Exception:  # noqa: BLE001 - as above
+            return False
+    return True

@@ -13,9 +13,9 @@ from equipoise.spark.stream.pandas_rows import state_array
 from equipoise.spark.stream.user_code import SparkSchemas
 from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec, RowCodec
-from equipoise.state.contents import TIMERS, group_entries, kept_version, key_states
+from equipoise.state.contents import TIMERS, group_entries, kept_version, key_states, while_kept
 from equipoise.state.handle import VariableSpec
-from equipoise.state.log import Chain
+from equipoise.state.log import Chain, Commit
 from equipoise.state.section_reader import SectionReader
 from equipoise.storage import Storage
 
@@ -41,7 +41,7 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     storage = Storage(path)
     identity, commit, table, variables = kept_version(storage, version)
     schema = _state_schema(identity, variables)
-    read = _reader(storage.location, identity, variables, commit.time_ms, SparkSchemas(session).arrow(schema))
+    read = _reader(storage.location, identity, variables, commit, SparkSchemas(session).arrow(schema))
     chains = [(msgspec.json.encode(chain).decode(),) for _, chain in sorted(table.chains.items())]
     if not chains:
         return session.createDataFrame([], schema)
@@ -76,15 +76,19 @@ def _state_schema(identity: Identity, variables: dict[str, VariableSpec]) -> Str
 
 
 def _reader(
-    location: str, identity: Identity, variables: dict[str, VariableSpec], time_ms: int, schema: pa.Schema
+    location: str, identity: Identity, variables: dict[str, VariableSpec], commit: Commit, schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    version, time_ms = commit.version, commit.time_ms
+
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sections = SectionReader(Storage(location))
+        storage = Storage(location)
+        sections = SectionReader(storage)
         keys = KeyCodec(identity.key_schema)
         tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
         for batch in batches:
             for text in batch.column("chain").to_pylist():
-                entries = group_entries(msgspec.json.decode(text, type=Chain), sections)
+                with while_kept(storage, version):
+                    entries = group_entries(msgspec.json.decode(text, type=Chain), sections)
                 yield from _batches((row for _, row in key_states(entries, keys, tables, time_ms)), schema)
 
     return read

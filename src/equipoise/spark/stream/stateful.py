@@ -371,11 +371,17 @@ def _elastic(spark: SparkSession, partitions: int | str | None, bounds: tuple[in
 
 def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
     """What ``withWatermark`` said, as Spark keeps it with the column."""
-    for field in stream.schema.fields:
-        if _WATERMARK in (field.metadata or {}):
-            if not isinstance(field.dataType, TimestampType):
-                raise InvalidArgument(f"the event-time column {field.name!r} is no timestamp")
-            return Watermark(field.name, int(field.metadata[_WATERMARK]))
+    marked = [field for field in stream.schema.fields if _WATERMARK in (field.metadata or {})]
+    if len(marked) > 1:
+        names = ", ".join(field.name for field in marked)
+        raise InvalidArgument(
+            f"the stream has a watermark on each of {names}, but the rows of a query have one event time; "
+            "call withWatermark on one column only"
+        )
+    for field in marked:
+        if not isinstance(field.dataType, TimestampType):
+            raise InvalidArgument(f"the event-time column {field.name!r} is no timestamp")
+        return Watermark(field.name, int(field.metadata[_WATERMARK]))
     if mode == "eventTime":
         raise InvalidArgument("timeMode eventTime needs a watermark; call withWatermark on the stream first")
     return None
