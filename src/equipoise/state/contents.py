@@ -40,14 +40,14 @@ def while_kept(storage: Storage, version: int) -> Iterator[None]:
     """Say so where the files of a version cannot be read because a running query has gone on and deleted them."""
     try:
         yield
-    except StorageFailed:
+    except StorageFailed as error:
         head = CommitLog(storage).head()
         if head <= version:
             raise
         raise StorageFailed(
             f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
             "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
-        ) from None  # whatever is missing is none of the reader's business
+        ) from error
 
 
 def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commit, GroupTable, dict[str, VariableSpec]]:
