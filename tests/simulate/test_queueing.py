@@ -73,7 +73,8 @@ def test_queues_bound_waiting_and_cuts_make_no_difference(targets, sources, capa
     two.feed(targets[cut:], of[cut:])
     report = one.report()
     assert report.latency == two.report().latency
-    assert report.latency <= 2 * capacity + 1e-9  # a place to wait for, then the queue before it
+    if sources == 1:  # behind what was there when the message before it found room; of several, one may hold up others
+        assert report.latency <= capacity + 1 + 1e-9
     busiest = np.bincount(targets).max()
     assert busiest / report.utilisation.max() == pytest.approx(len(targets) / report.throughput)
 
