@@ -1,5 +1,7 @@
 """The controller moves state when it pays, says why when it does not, and never moves an even load."""
 
+from math import hypot
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -293,6 +295,24 @@ def test_the_load_of_few_rows_may_be_chance():
     decision = decide(Policy(), plan, few)
     assert decision.action == "keep"
     assert "may be chance: 30 rows explain" in decision.reason
+
+
+def test_what_is_saved_may_be_chance_too():
+    plan, policy = Plan(2, [0, 0, 1, 1]), Policy(minimum_gain=0.2)
+    shares = {0: 0.15, 1: 0.5, 2: 0.35}  # 1.3 of the mean; moving group 0 makes it 1.0, which saves 23 %
+
+    def decision(rows):
+        work = {group: Work(round(rows * share), rows * share) for group, share in shares.items()}
+        return decide(policy, plan, MeasuredLoads(4).add(BatchLoads(4, work)))
+
+    many, few = decision(100_000), decision(700)
+    assert many.applied
+    assert few.action == "keep"
+    assert few.numbers["imbalance_before"] > few.numbers["bound"] + few.numbers["noise"]  # not a matter of the trigger
+    saved = 1 - few.numbers["imbalance_after"] / few.numbers["imbalance_before"]
+    assert saved == pytest.approx(1 - many.numbers["imbalance_after"] / many.numbers["imbalance_before"], abs=0.01)
+    assert policy.minimum_gain < saved < hypot(policy.minimum_gain, few.numbers["noise"] / 1.3)
+    assert "that a replan must save" in few.reason
 
 
 def test_a_decision_is_recorded_in_plain_values():

@@ -70,9 +70,9 @@ class Controller:
     - Pure and deterministic: equal arguments give equal decisions.
     - Never fails for what a planner does: if it raises or breaks its promises, the plan is kept and the reason says so.
     - A replan is applied only if the imbalance exceeds its bound by more than the policy's ``trigger`` and chance
-      explain together (the root of the sum of their squares: they are independent), the new plan saves at least
-      ``minimum_gain``, the time saved over the horizon exceeds the time of moving, the state that moves is within the
-      budget, and ``minimum_interval`` batches have passed.
+      explain together (the root of the sum of their squares: they are independent), the new plan saves more than
+      ``minimum_gain`` and chance explain together, the time saved over the horizon exceeds the time of moving, the
+      state that moves is within the budget, and ``minimum_interval`` batches have passed.
     - So an even load moves nothing, however noisy its measurement.
     - A change of N that is asked for is made at once; of the limits only the budget holds, and not for what must leave
       partitions that vanish.
@@ -198,7 +198,7 @@ class Controller:
         policy, numbers = self.policy, case.numbers
         before, after = numbers["imbalance_before"], numbers["imbalance_after"]
         gain, price_of_it = numbers["gain_seconds"], numbers["move_seconds"]
-        saved, wanted = 1 - after / before, policy.minimum_gain
+        saved, wanted = 1 - after / before, hypot(policy.minimum_gain, case.noise / before)
         recent = last_replan is not None and batch - last_replan < policy.horizon
         budget = policy.budget(case.rate)
         change = f"imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}"

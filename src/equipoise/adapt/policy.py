@@ -31,7 +31,8 @@ class Policy:
         Part by which the imbalance must exceed its bound before a plan is sought; with few rows it must exceed what
         chance explains, too.
     minimum_gain
-        Part of the longest task's time that a new plan must save, in [0, 1).
+        Part of the longest task's time that a new plan must save, in [0, 1); with few rows it must save more than
+        chance explains, too.
     hysteresis
         What a new plan must save beyond ``minimum_gain`` within ``horizon`` batches of the last replan, whose moves
         have not paid off by then.
