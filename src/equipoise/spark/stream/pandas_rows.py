@@ -151,8 +151,8 @@ def to_arrow(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -
     frames = [frame for frame in frames if len(frame.columns)]
     if not frames:
         return schema.empty_table()
-    labels = frames[0].columns
-    same = all(frame.columns is labels or frame.columns.equals(labels) for frame in frames)
+    names = frames[0].columns.tolist()
+    same = all(frame.columns.tolist() == names for frame in frames)
     parts = [frames] if same else [[frame] for frame in frames]
     return pa.concat_tables([_table(part, schema, timezone) for part in parts])
 
@@ -184,7 +184,7 @@ def _misfit(field: pa.Field, error: Exception) -> InvalidArgument:
 
 
 def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> pa.Table:
-    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    frame = frames[0] if len(frames) == 1 else _concatenated(frames)
     named = all(isinstance(label, str) for label in frame.columns)
     missing = sorted(set(schema.names) - set(frame.columns)) if named else []
     if missing or len(frame.columns) != len(schema):
@@ -196,6 +196,17 @@ def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> 
     return pa.Table.from_arrays(
         [_array(column, field, timezone) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
+
+
+def _concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames with equal labels as one; they get the very same labels, which pandas then need not compare.
+
+    With a small frame for each key that is what the time goes to.
+    """
+    labels = frames[0].columns
+    for frame in frames:
+        frame.columns = labels
+    return pd.concat(frames, ignore_index=True)
 
 
 def _array(column: Any, field: pa.Field, timezone: str) -> pa.Array:

@@ -171,7 +171,7 @@ class ProcessorRunner(Runner):
         what = "handleInitialState" if initial else "handleInputRows"
         clock, current = time.perf_counter, -1
         measured: list[tuple[int, int, int, float]] = []
-        handle, add, shown = self._handle, outputs.add_frame, self._shown
+        handle, add, shown, counts_parts = self._handle, outputs.add_frame, self._shown, self._order.counts_parts
         call = self._initial if initial else processor.handleInputRows
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
@@ -188,9 +188,11 @@ class ProcessorRunner(Runner):
                 raise failed(self._order, what, fingerprint, error) from error
             for _ in frames:
                 pass
-            elsewhere = keyed.elsewhere if self._order.counts_parts else Elsewhere()
-            measured.append((group, fingerprint, keyed.rows, clock() - start + elsewhere.seconds))
-            meter.add_elsewhere(elsewhere.rows, elsewhere.seconds)
+            seconds = clock() - start
+            if counts_parts:
+                seconds += keyed.elsewhere.seconds
+                meter.add_elsewhere(keyed.elsewhere.rows, keyed.elsewhere.seconds)
+            measured.append((group, fingerprint, keyed.rows, seconds))
         _report(measured, meter)
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
