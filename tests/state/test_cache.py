@@ -483,3 +483,10 @@ def test_nobody_is_kept_waiting_by_a_thread_that_has_finished(group):
     thread.start()
     thread.join()
     assert group.replace(1, Entries(5000)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+@pytest.mark.parametrize(("files", "kept"), [(64, 16), (1024, 128), (20_000, 1024), (-1, 1024)])
+def test_open_environments_leave_room_for_other_files(monkeypatch, files, kept):
+    monkeypatch.setattr(environments.resource, "getrlimit", lambda _: (files, files))
+    assert environments._affordable() == kept

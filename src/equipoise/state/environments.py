@@ -29,9 +29,19 @@ from equipoise.errors import Mismatch
 
 if sys.platform != "win32":
     import fcntl
+    import resource
 
-MOST_OPEN = 128
-"""Environments kept open though unused. Each takes three file descriptors, and a process often has but 1024."""
+
+def _affordable() -> int:
+    """Each environment takes three file descriptors: less than half of what the process may have."""
+    if sys.platform == "win32":
+        return 128
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1024 if files == resource.RLIM_INFINITY else min(max(files // 8, 16), 1024)
+
+
+MOST_OPEN = _affordable()
+"""Environments kept open though unused: a task that visits more groups than that opens every one of them anew."""
 
 DAMAGE = (
     lmdb.CorruptedError,
