@@ -1,7 +1,8 @@
 """What a task does to one key group: changes laid over entries that stay as they are."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from equipoise.state.group_view import GroupReader
 
@@ -67,6 +68,7 @@ class GroupTransaction:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in ascending order of the key."""
+        self._order.add_after(self._new)
         changed = self._order.starting_with(prefix)
         deleted = frozenset(key for key in changed if self._new[key] is None)
         present = [key for key in changed if key not in deleted] if deleted else changed
@@ -74,14 +76,14 @@ class GroupTransaction:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of ``key``."""
-        if key not in self._new:
-            self._order.add(key)
         self._new[key] = value
+
+    def put_many(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Set the values of many keys."""
+        self._new.update(entries)
 
     def delete(self, key: bytes) -> None:
         """Remove ``key``; nothing happens if it is absent."""
-        if key not in self._new:
-            self._order.add(key)
         self._new[key] = None
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
@@ -117,22 +119,23 @@ class _KeyOrder:
     """Keys in order, in buckets that one scan needs one of.
 
     An entry of a state variable goes with those of the same fingerprint (the first nine bytes of its key), an entry
-    of an index with the rest of that index. A bucket is sorted when it is scanned, not when a key arrives.
+    of an index with the rest of that index. A bucket is sorted when it is scanned, not when a key arrives, and where
+    nothing is ever scanned, no key needs to arrive.
     """
 
     def __init__(self) -> None:
         self._sorted: dict[bytes, list[bytes]] = {}
         self._arrived: dict[bytes, list[bytes]] = {}
+        self._taken = 0
 
-    def add(self, key: bytes) -> None:
-        """Take in a key that is not there yet."""
-        bucket = _bucket(key)
-        arrived = self._arrived.get(bucket)
-        if arrived is None:
-            self._arrived[bucket] = [key]
+    def add_after(self, keys: dict[bytes, bytes | None]) -> None:
+        """Take in what came to ``keys`` since the last time: its last keys, for none ever goes."""
+        new = len(keys) - self._taken
+        for key in islice(reversed(keys), new):
+            bucket = _bucket(key)
+            self._arrived.setdefault(bucket, []).append(key)
             self._sorted.setdefault(bucket, [])
-        else:
-            arrived.append(key)
+        self._taken += new
 
     def starting_with(self, prefix: bytes) -> list[bytes]:
         """Keys with ``prefix``, in ascending order; a list of the caller's own."""

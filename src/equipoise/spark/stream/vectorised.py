@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import compress, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -188,20 +188,20 @@ class VectorRunner(Runner):
     def _store(self, batch: KeyBatch, pieces: list[tuple[GroupTransaction, list[bytes]]]) -> None:
         if batch.updated is None and not batch.removed.any():
             return
-        encoded: list[bytes] | None = None
+        values: list[bytes] = []
         if batch.updated is not None:
             columns = [plain_values(column) for column in batch.updated.columns]
             encoded = self._codec.encode_many(list(zip(*columns, strict=True)))
+            values = [with_expiry(payload, None) for payload in encoded]
         removed = batch.removed.tolist()
         at = 0
         for view, keys in pieces:
-            put, delete = view.put, view.delete
-            for key in keys:
-                if removed[at]:
-                    delete(key)
-                elif encoded is not None:
-                    put(key, with_expiry(encoded[at], None))
-                at += 1
+            here = slice(at, at + len(keys))
+            if values:
+                view.put_many(zip(keys, values[here], strict=True))
+            for key in compress(keys, removed[here]):
+                view.delete(key)
+            at = here.stop
 
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionFailed:
         first, last = (f"{int(runs.fingerprints[at]) % 2**64:016x}" for at in (0, -1))
