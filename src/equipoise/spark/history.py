@@ -139,9 +139,9 @@ class Recorder:
         if self._weight.text:
             sampled = sampled.withColumn(WEIGHT, F.when(F.col(FINGERPRINT).isNotNull(), self._weight.column))
             lists.append(F.collect_list(WEIGHT).alias("weights"))
-        observed = sampled.observe(self._observation, *lists)
+        observed = sampled.drop(THINNING).observe(self._observation, *lists)
         threading.Thread(target=self._save, name="equipoise-history", daemon=True).start()
-        return observed.drop(FINGERPRINT, WEIGHT, THINNING)
+        return observed.drop(FINGERPRINT, WEIGHT)
 
     def _thinning(self) -> Column:
         """The place of a row among all, as far as it can tell, over the number of rows of the runs before."""
