@@ -58,6 +58,11 @@ class ATransactionIsADict(RuleBasedStateMachine):
     def get_many(self, several):
         assert self.view.get_many(several) == [self.model.get(key) for key in several]
 
+    @rule(entries=st.lists(st.tuples(keys, values), max_size=6))
+    def put_many(self, entries):
+        self.view.put_many(entries)
+        self.model |= dict(entries)
+
     @rule(prefix=prefixes)
     def scan(self, prefix):
         assert list(self.view.scan(prefix)) == under(self.model, prefix)
