@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # two processes, each with a Spark session that all its tests share
 PARALLEL := -n 2 --dist worksteal
+# where it is set, every process that a test starts would compile every module anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-all lint format bench docs lock clean
 
@@ -14,7 +16,7 @@ setup: .venv/ready  ## Make .venv with the locked versions
 .venv/ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "equipoise needs Python 3.11 or newer; run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
