@@ -122,9 +122,10 @@ class BalancedFrame:
             )
 
     def wait_for_history(self, timeout: float | None = 30.0) -> bool:
-        """Wait until the first action on the result is recorded in the history; False if it was not in time.
+        """Wait until the first action on the result is recorded in the history; False if it was not, or not in time.
 
-        A script may end right after its action; this makes sure that the record is written.
+        A script may end right after its action; this makes sure that the record is written. A run without rows is not
+        recorded, and why one could not be is in the log.
         """
         return self._recorder.wait(timeout) if self._recorder else False
 

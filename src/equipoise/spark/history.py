@@ -122,6 +122,7 @@ class Recorder:
         self._seed = seed
         self._observation = Observation(f"equipoise-{uuid.uuid4().hex}")
         self._done = threading.Event()
+        self._is_recorded = False
 
     def watch(self, df: DataFrame) -> DataFrame:
         """The same rows, observed on their way.
@@ -151,8 +152,8 @@ class Recorder:
         return task.cast("double") * place.cast("double") / F.lit(float(self._rows))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run is recorded; False if it was not within ``timeout`` seconds."""
-        return self._done.wait(timeout)
+        """Wait until the run is recorded; False if it was not, or not within ``timeout`` seconds."""
+        return self._done.wait(timeout) and self._is_recorded
 
     def _save(self) -> None:
         """Wait for the metrics and save them. Monitoring never fails a job: what goes wrong here is logged."""
@@ -164,6 +165,7 @@ class Recorder:
             loads = self._loads(metrics)
             if loads.load > 0:  # a run without rows says nothing of where they will be
                 self._history.save(loads)
+                self._is_recorded = True
         except Exception:  # noqa: BLE001 - whatever it is, the user's job goes on
             _log.warning("the run was not recorded in %s", self._history.path, exc_info=True)
         finally:
