@@ -12,6 +12,7 @@ from equipoise.metrics import makespan
 from equipoise.plan.planner import Planner, Problem, Proposal
 
 _UNPLACED = -1
+_NOTHING = 1e-12  # part of all load that is no more than what rounding leaves of a group whose keys are isolated
 _TINY = 1e-300  # keeps load / cost a number where both are 0
 _ROUNDS = 8  # of shedding and placing; two or three settle all but contrived loads
 _BUSY_SLOTS = 16  # slots taken up by single hot keys that are reckoned with
@@ -91,11 +92,20 @@ def _sift_down(heap: Any, loads: Any, at: int) -> None:
 
 @njit(cache=True)
 def _place(placed: Any, loads: Any, load: Any) -> None:
-    """Give every unplaced item, largest first, to the least loaded partition."""
+    """Give every unplaced item, largest first, to the least loaded partition.
+
+    Items without load are dealt out: no partition gets fuller by one, and all would go to the same one.
+    """
     heap = np.argsort(loads, kind="mergesort")
     unplaced = np.flatnonzero(placed == _UNPLACED)
+    nothing = _NOTHING * load.sum()
+    dealt = 0
     for j in np.argsort(-load[unplaced], kind="mergesort"):
         i = unplaced[j]
+        if load[i] <= nothing:
+            placed[i] = dealt % len(loads)
+            dealt += 1
+            continue
         p = heap[0]
         placed[i] = p
         loads[p] += load[i]
@@ -147,6 +157,8 @@ class KIP(Planner):
     - Never a worse plan than the previous one: with the number of partitions unchanged, a plan is made only if it
       lowers the predicted largest load by at least half of ``slack``. So planning settles when the load does.
     - A previous plan within the ceiling is kept as it is, so an even load moves nothing.
+    - Groups in which no load was seen, where they are placed anew, are spread evenly: keys that nobody has seen yet do
+      not meet in one partition.
     - The moved state stays within the budget; with a smaller budget the ceiling is raised to what it affords.
     - O(K log K + H log H) time for K listed keys and H tail groups.
 
