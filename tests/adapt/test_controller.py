@@ -297,6 +297,21 @@ def test_the_load_of_few_rows_may_be_chance():
     assert "may be chance: 30 rows explain" in decision.reason
 
 
+def test_chance_is_reckoned_of_what_lies_beside_the_hottest_key():
+    def decision(rows, hot, beside):  # a key of three partitions' load, in the partition of group 0
+        work = {group: Work(rows, rows / 100) for group in range(1, 64) if group % 16}
+        work |= {0: Work(hot + beside, (hot + beside) / 100)}
+        loads = MeasuredLoads(64).add(BatchLoads(64, work, listed={64: Work(hot, hot / 100)}))
+        return decide(Policy(), uniform_plan(16, 64), loads)
+
+    crowded = decision(10, 150, 50)
+    assert crowded.applied
+    assert crowded.numbers["imbalance_after"] < 1.01 * crowded.numbers["bound"]
+    of_all = decision(10, 150, 20)
+    assert "may be chance" in of_all.reason
+    assert of_all.numbers["noise"] < crowded.numbers["noise"]
+
+
 def test_what_is_saved_may_be_chance_too():
     plan, policy = Plan(2, [0, 0, 1, 1]), Policy(minimum_gain=0.2)
     shares = {0: 0.15, 1: 0.5, 2: 0.35}  # 1.3 of the mean; moving group 0 makes it 1.0, which saves 23 %

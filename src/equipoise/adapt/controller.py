@@ -228,12 +228,23 @@ class _Case:
         self.histogram, self.costs = loads.histogram(), loads.costs()
         self.priced = price(self.histogram, plan.tail_groups, self.costs)
         self.bound = lower_bound(plan.partitions, self.priced.largest_share)
-        before = load_imbalance(self.priced.loads(plan))
+        loads_now = self.priced.loads(plan)
+        before = load_imbalance(loads_now)
         # the longest task is what a plan can shorten; where no time was measured, all of the batch counts as that
         longest = before / plan.partitions * loads.batch_work
         self.longest_task = min(batch_seconds, longest) if longest > 0 else batch_seconds
-        self.noise = _noise(self.bound, loads.effective_rows, plan.partitions)
+        uncertain = (
+            min(self.bound, max(0.0, before - self.bound))
+            if self._hottest_is_in(int(loads_now.argmax()))
+            else self.bound
+        )
+        self.noise = _noise(uncertain, loads.effective_rows, plan.partitions)
         self.numbers = {"imbalance_before": before, "bound": self.bound, "noise": self.noise}
+
+    def _hottest_is_in(self, partition: int) -> bool:
+        """Whether a partition has the key that makes the bound; then chance adds only to what else is in there."""
+        keys = self.histogram.fingerprints
+        return self.bound > 1 and len(keys) > 0 and int(self.plan.assign(keys[:1])[0]) == partition
 
     @property
     def state(self) -> str:
@@ -287,14 +298,14 @@ class _Case:
         )
 
 
-def _noise(imbalance: float, rows: float, partitions: int) -> float:
-    """What chance may add to the largest of N loads, in units of their mean, none of which should exceed ``imbalance``.
+def _noise(load: float, rows: float, partitions: int) -> float:
+    """What chance may add to the largest of N loads, in units of their mean, none of which should exceed ``load``.
 
     Bernstein's inequality for counts of rows, with the chance of a false alarm shared by the partitions.
     """
     mean = rows / partitions
     odds = log(partitions / _FALSE_ALARM)
-    return sqrt(2 * odds * imbalance / mean) + odds / (3 * mean) if mean > 0 else 0.0
+    return sqrt(2 * odds * load / mean) + odds / (3 * mean) if mean > 0 else 0.0
 
 
 def _incoming(priced: Priced, before: Plan, after: Plan) -> np.ndarray:
