@@ -35,7 +35,7 @@ SETTINGS = {
     "sources": as_in_paper(5),
     "service, ms": Setting("not given", 1.051, 1.051, 1.051),
     "room of a worker": Setting("not given", 1000, 1000, 1000),
-    "runs": Setting("not given", 1, 3, 3),
+    "runs": Setting("not given", 1, 1, 3),
 }
 
 NOTE = (

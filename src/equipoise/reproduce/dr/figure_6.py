@@ -79,10 +79,10 @@ EXHIBIT = Exhibit(
         "parallelism": Setting("14, 28", (4,), (14,), (14, 28)),
         "keys": Setting("1 M", 200, 2_000, 5_000),
         "records of a batch": Setting("57,500 / s and source", 400, 20_000, 50_000),
-        "batches": Setting("10 minutes", 2, 3, 6),
+        "batches": Setting("10 minutes", 2, 3, 5),
         "laws": Setting("Zipf", ("Zipf",), ("Zipf",), ("Zipf", "shifted")),
-        "exponents": Setting("not given", (1.0, 1.5, 2.0), (1.0, 1.5, 2.0), (1.0, 1.25, 1.5, 2.0)),
-        "seconds of an even task": Setting("not given", 0.1, 0.3, 1.0),
+        "exponents": Setting("not given", (1.0, 1.5, 2.0), (1.0, 1.5, 2.0), (1.0, 1.5, 2.0)),
+        "seconds of an even task": Setting("not given", 0.1, 0.2, 0.4),
     },
     claims=(
         Claim("DR increases the throughput", "1.5 to 2.0 times, says the introduction", _more_throughput),

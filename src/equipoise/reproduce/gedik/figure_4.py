@@ -111,7 +111,7 @@ EXHIBIT = Exhibit(
     section="Section 5.3",
     settings={
         **SETTINGS,
-        "skews": Setting("0.1 to 1", (0.1, 1.0), (0.1, 0.4, 0.6, 0.8, 0.9, 1.0), _SKEWS),
+        "skews": Setting("0.1 to 1", (0.1, 1.0), (0.1, 0.5, 0.8, 1.0), _SKEWS),
         "skews with LQL": Setting("0.25 to 0.5", (0.25, 0.5), (0.25, 0.35, 0.5), (0.25, 0.3, 0.35, 0.4, 0.45, 0.5)),
     },
     claims=(

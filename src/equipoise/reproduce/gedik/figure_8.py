@@ -76,7 +76,6 @@ EXHIBIT = Exhibit(
     section="Section 5.3",
     settings={
         **{name: setting for name, setting in SETTINGS.items() if name != "domain size"},
-        "runs": Setting("5", 1, 3, 5),
         "domain sizes": Setting(
             "10^4 to 10^8",
             (1_000, 10_000),

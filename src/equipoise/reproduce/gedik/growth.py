@@ -43,7 +43,7 @@ _LISTED = 20_000  # keys that planners are shown; far more than any of them trac
 
 SETTINGS = {
     "domain size": Setting("1,000,000", 5_000, 1_000_000, 1_000_000),
-    "runs": as_in_paper(5, tiny=1),
+    "runs": Setting("5", 1, 2, 5),
     "channels": as_in_paper(10, tiny=4),
     "alpha": as_in_paper(ALPHA),
 }

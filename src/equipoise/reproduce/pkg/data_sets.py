@@ -40,7 +40,7 @@ RECORDED = {
 }
 """Files of ``--data`` by the names of what they are like."""
 
-MESSAGES = Setting("WP 22 M, TW 1.2 G, CT 690 k, LJ 69 M, LN 10 M", tiny=20_000, quick=2_000_000, full=22_000_000)
+MESSAGES = Setting("WP 22 M, TW 1.2 G, CT 690 k, LJ 69 M, LN 10 M", tiny=20_000, quick=1_000_000, full=22_000_000)
 """Largest number of messages that are made of a data set."""
 
 KEYS = Setting("WP 2.9 M, TW 31 M, CT 2.9 k, LJ 4.9 M, LN 16 k and 1.1 k", tiny=5_000, quick=1_000_000, full=3_000_000)

@@ -108,9 +108,9 @@ EXHIBIT = Exhibit(
     settings={
         **SETTINGS,
         "words a second": Setting("not given", 2_000, 2_000, 2_000),
-        "CPU delays, ms": as_in_paper((0.1, 0.5, 1)),
+        "CPU delays, ms": Setting("0.1, 0.5, 1", (0.1, 1), (0.1, 1), (0.1, 0.5, 1)),
         "CPU delay with aggregation, ms": as_in_paper(0.4),
-        "aggregation periods, s": Setting("10, 30, 60", (0.5, 1.0), (5, 15), (10, 30, 60)),
+        "aggregation periods, s": Setting("10, 30, 60", (0.5, 1.0), (5, 10), (10, 30, 60)),
     },
     claims=(
         Claim(
