@@ -22,9 +22,50 @@ from equipoise.errors import InvalidArgument
 from equipoise.requirements import require_java
 
 
+class _Kept:
+    """A session that outlives its use, so that the next one of the same kind finds it, and its workers, running."""
+
+    def __init__(self) -> None:
+        self._master: str | None = None
+        self._session: SparkSession | None = None
+
+    def take(self, master: str) -> SparkSession | None:
+        """The session that was left, if it is of this kind; one of another kind is stopped."""
+        session, fits = self._session, self._master == master
+        self._session = None
+        if session is not None and not fits:
+            session.stop()
+        return session if fits else None
+
+    def leave(self, master: str, session: SparkSession) -> None:
+        """Keep a session for the next."""
+        self._master, self._session = master, session
+
+    def stop(self) -> None:
+        """Stop what is left."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+
+_kept: list[_Kept] = []  # at most one, while sessions are kept
+
+
+@contextmanager
+def kept_sessions() -> Iterator[None]:
+    """For a while, a session of ``local_spark`` stays until one with other slots is wanted: starting takes long."""
+    kept = _Kept()
+    _kept.append(kept)
+    try:
+        yield
+    finally:
+        _kept.remove(kept)
+        kept.stop()
+
+
 @contextmanager
 def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession]:
-    """Spark on this machine, stopped at the end.
+    """Spark on this machine, stopped at the end, unless within ``kept_sessions``.
 
     Parameters
     ----------
@@ -34,11 +75,25 @@ def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession
         Whether each slot is an executor, with a JVM and memory of its own, as on a cluster.
     """
     require_java()
+    master = f"local-cluster[{slots},1,1024]" if executors else f"local[{slots}]"
+    session = (_kept[0].take(master) if _kept else None) or _started(master)
+    try:
+        yield session
+    except BaseException:
+        session.stop()
+        raise
+    if _kept:
+        _kept[0].leave(master, session)
+    else:
+        session.stop()
+
+
+def _started(master: str) -> SparkSession:
     if SparkSession.getActiveSession() is not None:
         raise InvalidArgument("a Spark session is active in this process, with slots of its own; stop it first")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master(f"local-cluster[{slots},1,1024]" if executors else f"local[{slots}]")
+    return (
+        SparkSession.builder.master(master)
         .appName("equipoise bench")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -46,10 +101,6 @@ def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """``equipoise reproduce``: the tables and figures of the papers, run again."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,10 +55,11 @@ def command(
     order = Order("full" if full else "quick", seed, data)
     done, failures = 0, []
     try:
-        for found in reproduce(wanted, output, order, again=again):
-            done += 1
-            if isinstance(found, Failure):
-                failures.append(found)
+        with _one_spark(wanted):
+            for found in reproduce(wanted, output, order, again=again):
+                done += 1
+                if isinstance(found, Failure):
+                    failures.append(found)
     except KeyboardInterrupt:
         _report(output, json)
         told = (
@@ -85,6 +87,15 @@ def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
         Console(stderr=True).print(f"left out {', '.join(on_spark)}: {error}", soft_wrap=True, markup=False)
         return [exhibit for exhibit in wanted if not exhibit.spark]
     return wanted
+
+
+def _one_spark(wanted: list[Any]) -> AbstractContextManager[None]:
+    """Figures that run on Spark with as many slots use the same one, one after the other."""
+    if not any(exhibit.spark for exhibit in wanted):
+        return nullcontext()
+    from equipoise.bench.local_spark import kept_sessions
+
+    return kept_sessions()
 
 
 def _report(output: Path, json: str | None) -> None:

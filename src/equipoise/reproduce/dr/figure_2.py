@@ -145,7 +145,7 @@ EXHIBIT = Exhibit(
     settings={
         "keys": as_in_paper(100_000, tiny=5_000),
         "partitions": Setting("4 to 64 or so", (4, 16), (4, 8, 16, 32, 64), (4, 8, 16, 32, 64)),
-        "runs": Setting("100", 2, 5, 100),
+        "runs": Setting("100", 2, 3, 100),
         "histogram scales": as_in_paper((1, 2, 3, 4)),
     },
     claims=(

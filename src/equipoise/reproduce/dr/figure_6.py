@@ -76,10 +76,10 @@ EXHIBIT = Exhibit(
     title="throughput and time of a stateful stream, over the exponent of the keys (Spark instead of Flink)",
     section="Section 5, evaluation of Apache Flink DR",
     settings={
-        "parallelism": Setting("14, 28", (4,), (14,), (14, 28)),
+        "parallelism": Setting("14, 28", (4,), (16,), (14, 28)),
         "keys": Setting("1 M", 200, 2_000, 5_000),
         "records of a batch": Setting("57,500 / s and source", 400, 20_000, 50_000),
-        "batches": Setting("10 minutes", 2, 3, 5),
+        "batches": Setting("10 minutes", 2, 2, 5),
         "laws": Setting("Zipf", ("Zipf",), ("Zipf",), ("Zipf", "shifted")),
         "exponents": Setting("not given", (1.0, 1.5, 2.0), (1.0, 1.5, 2.0), (1.0, 1.5, 2.0)),
         "seconds of an even task": Setting("not given", 0.1, 0.2, 0.4),

@@ -93,6 +93,7 @@ EXHIBIT = Exhibit(
     section="Section 5.3",
     settings={
         **SETTINGS,
+        "runs": Setting("5", 1, 1, 5),
         "resource functions": as_in_paper(("LCL", "LQL")),
         "sigma": Setting(
             "0.01 to 1",

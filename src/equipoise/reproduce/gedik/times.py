@@ -129,7 +129,7 @@ def _over_skew(rows: Rows) -> Finding:
     )
 
 
-_COMMON = {"domain size": SETTINGS["domain size"], "runs": SETTINGS["runs"], "alpha": SETTINGS["alpha"]}
+_COMMON = {"domain size": SETTINGS["domain size"], "runs": Setting("5", 1, 1, 5), "alpha": SETTINGS["alpha"]}
 _SIGMA = Setting(
     "0.008 to 1", (0.02, 0.1), (0.008, 0.02, 0.05, 0.1, 0.5, 1.0), (0.008, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 )
