@@ -146,16 +146,22 @@ Taken = dict[str, list[Processed]]
 
 
 def taken_by_each(
-    spark: SparkSession, arrivals: Arrivals, techniques: Iterable[str], service: float, repeats: int
+    spark: SparkSession,
+    arrivals: Arrivals,
+    techniques: Iterable[str],
+    service: float,
+    repeats: int,
+    *,
+    warm_up: bool = True,
 ) -> dict[str, Taken]:
     """Process a batch by each technique in turn, without service and with so many seconds of it for each tuple.
 
-    A first round without service warms up and is not counted; each round after it has an order of its own, in which
-    ours comes twice, since every figure is a ratio to it. All techniques combine in the map tasks.
+    With ``warm_up`` a first round without service is not counted; each round after it has an order of its own, in
+    which ours comes twice, since every figure is a ratio to it. All techniques combine in the map tasks.
     """
     services = {"idle": 0.0, "busy": service}
     taken: dict[str, Taken] = {name: {each: [] for each in services} for name in techniques}
-    for name in taken:
+    for name in taken if warm_up else ():
         process(spark, arrivals, name, 0.0, combine=True)
     turns = [*taken, *(name for name in taken if name == "prompt")]
     order = random.Random(0)  # noqa: S311 - shuffles measurements

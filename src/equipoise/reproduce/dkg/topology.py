@@ -42,8 +42,8 @@ NOTE = (
     "In the queueing model: every worker takes 1.051 ms for a message, which is what SG's printed throughput on 10 "
     "workers implies, and has room for 1000; sources wait when there is none. Kafka and the aggregators take no "
     "time. Latency is the paper's: the time for the whole stream. DKG is run as its authors coded it; the claims are "
-    "held against that one, and ours, with counts that decay, is shown beside it. Each number is the median of "
-    "several hash seeds, for where the hot key goes is a matter of chance."
+    "held against that one, and ours, with counts that decay, is shown beside it. At the full scale each number "
+    "is the median of three hash seeds, for where the hot key goes is a matter of chance."
 )
 
 _ELECTION_TAIL = 300_000

@@ -83,7 +83,7 @@ EXHIBIT = Exhibit(
     section="Section 5, evaluation of Apache Spark DR",
     settings={
         "records": Setting("10 M", 800, 16_000, 50_000),
-        "keys": Setting("1 M", 50, 1_000, 2_000),
+        "keys": Setting("1 M", 50, 400, 2_000),
         "partitions": Setting("35", 4, 16, 35),
         "laws": Setting("Zipf", ("Zipf",), ("Zipf",), ("Zipf", "shifted")),
         "exponents": Setting("1 to 2", (1.0, 1.5, 2.0), (1.0, 1.5, 2.0), (1.0, 1.25, 1.5, 1.75, 2.0)),

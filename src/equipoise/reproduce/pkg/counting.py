@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FILES = 8
 
 SETTINGS = {
-    "keys": Setting("2.9 M", 200, 5_000, 5_000),
+    "keys": Setting("2.9 M", 200, 2_000, 5_000),
     "workers": as_in_paper({"KG": 10, "PKG": 8, "SG": 8}),
     "runs": Setting("not given", 1, 1, 2),
 }

@@ -31,11 +31,12 @@ def run(context: Context) -> Iterator[Row]:
     cases = [("over the interval", interval, middle) for interval in context["intervals, s"]]
     cases += [("over the skew", context["interval over the skew, s"], exponent) for exponent in context["exponents"]]
     with local_spark(SLOTS) as spark:
-        for part, interval, exponent in context.track(cases):
+        for number, (part, interval, exponent) in enumerate(context.track(cases)):
             waves = interval / _WAVE_SECONDS
             tuples = int(rate * interval)
             arrivals = sinusoidal_arrivals(tuples, exponent, rng, waves=waves, swing=context["swing"])
-            taken = taken_by_each(spark, arrivals, context["techniques"], FILL * SLOTS / rate, context["runs"])
+            service, runs = FILL * SLOTS / rate, context["runs"]
+            taken = taken_by_each(spark, arrivals, context["techniques"], service, runs, warm_up=number == 0)
             for technique, found in taken.items():
                 yield {
                     "part": part,
