@@ -127,7 +127,7 @@ EXHIBITS = (
             "messages": _MESSAGES,
             **{name: setting for name, setting in SETTINGS.items() if name != "workers"},
             "runs": _RUNS,
-            "numbers of workers": as_in_paper((10, 50, 100)),
+            "numbers of workers": Setting("10, 50, 100", (10, 50, 100), (10, 100), (10, 50, 100)),
         },
         claims=(
             Claim(
@@ -164,7 +164,7 @@ EXHIBITS = (
             "messages": _MESSAGES,
             **{name: setting for name, setting in SETTINGS.items() if name != "sources"},
             "runs": _RUNS,
-            "numbers of spouts": as_in_paper((5, 10, 15, 20)),
+            "numbers of spouts": Setting("5, 10, 15, 20", (5, 20), (5, 20), (5, 10, 15, 20)),
         },
         claims=(
             Claim("The number of spouts has no effect under high skew", "figure 13", _no_effect),

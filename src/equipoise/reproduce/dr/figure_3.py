@@ -117,7 +117,7 @@ EXHIBIT = Exhibit(
         "batch size": Setting("100,000", 2_000, 100_000, 100_000),
         "keys": Setting("Last.fm tags", 2_000, 100_000, 100_000),
         "partitions": as_in_paper(20, tiny=4),
-        "iterations": Setting("10", 1, 2, 10),
+        "iterations": Setting("10", 1, 1, 10),
     },
     claims=(
         Claim("All methods start at an imbalance of about 2.0, with a heavy first migration", "2.0", _starts_at_2),

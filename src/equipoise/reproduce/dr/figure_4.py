@@ -87,7 +87,7 @@ EXHIBIT = Exhibit(
         "partitions": Setting("35", 4, 16, 35),
         "laws": Setting("Zipf", ("Zipf",), ("Zipf",), ("Zipf", "shifted")),
         "exponents": Setting("1 to 2", (1.0, 1.5, 2.0), (1.0, 1.5, 2.0), (1.0, 1.25, 1.5, 1.75, 2.0)),
-        "seconds of an even task": Setting("not given", 0.1, 0.3, 1.0),
+        "seconds of an even task": Setting("not given", 0.1, 0.2, 1.0),
         "runs": Setting("not given", 1, 1, 1),
     },
     claims=(

@@ -82,7 +82,7 @@ EXHIBIT = Exhibit(
         "batches": Setting("10 minutes", 2, 2, 5),
         "laws": Setting("Zipf", ("Zipf",), ("Zipf",), ("Zipf", "shifted")),
         "exponents": Setting("not given", (1.0, 1.5, 2.0), (1.0, 1.5, 2.0), (1.0, 1.5, 2.0)),
-        "seconds of an even task": Setting("not given", 0.1, 0.15, 0.4),
+        "seconds of an even task": Setting("not given", 0.1, 0.1, 0.4),
     },
     claims=(
         Claim("DR increases the throughput", "1.5 to 2.0 times, says the introduction", _more_throughput),

@@ -128,7 +128,7 @@ EXHIBIT = Exhibit(
         "batches": Setting("not given", 2, 3, 8),
         "slots": Setting("36", 4, 16, 16),
         "partitions": Setting("several", (4,), (16,), (16, 32)),
-        "seconds of an even batch": Setting("not given", 0.1, 1.0, 1.5),
+        "seconds of an even batch": Setting("not given", 0.1, 0.7, 1.5),
     },
     claims=(
         Claim(

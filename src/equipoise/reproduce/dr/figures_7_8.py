@@ -28,7 +28,7 @@ _SETTINGS = {
     "hosts": Setting("64 sites, and those that they link to", 100, 600, 1_000),
     "exponent of the hosts": Setting("heavily skewed", 1.0, 1.0, 1.0),
     "partitions": Setting("not given, on 64 cores", 4, 16, 16),
-    "seconds of a page": Setting("not given", 0.002, 0.008, 0.02),
+    "seconds of a page": Setting("not given", 0.002, 0.006, 0.02),
 }
 
 

@@ -104,6 +104,7 @@ EXHIBIT = Exhibit(
     section="Section 5.3",
     settings={
         **{name: setting for name, setting in SETTINGS.items() if name != "channels"},
+        "runs": Setting("5", 1, 1, 5),
         "most channels": Setting("32", 6, 32, 32),
     },
     claims=(

@@ -58,7 +58,7 @@ EXHIBIT = Exhibit(
     title="throughput over CPU delay, on Spark",
     section="Section 6.2, Q5",
     settings={
-        "rows": Setting("22 M", 2_000, 20_000, 60_000),
+        "rows": Setting("22 M", 2_000, 10_000, 60_000),
         **SETTINGS,
         "CPU delays, ms": Setting("0.1 to 1", (0.1, 1), (0.1, 1), (0.1, 0.2, 0.4, 0.6, 0.8, 1)),
     },

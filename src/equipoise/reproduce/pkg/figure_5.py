@@ -6,7 +6,7 @@ from statistics import fmean
 
 from equipoise.reproduce.context import Context
 from equipoise.reproduce.drawing import lines
-from equipoise.reproduce.exhibit import Claim, Exhibit, as_in_paper
+from equipoise.reproduce.exhibit import Claim, Exhibit, Setting, as_in_paper
 from equipoise.reproduce.pkg.data_sets import KEYS, MESSAGES, RECORDED, STAND_INS, TABLE_1, make, names, route
 from equipoise.reproduce.rows import Row, Rows
 from equipoise.reproduce.verdict import Finding, judged
@@ -120,7 +120,7 @@ EXHIBIT = Exhibit(
     settings={
         "messages": MESSAGES,
         "keys": KEYS,
-        "workers": as_in_paper((5, 10, 50, 100)),
+        "workers": Setting("5, 10, 50, 100", (10, 50), (10, 50), (5, 10, 50, 100)),
         "sources": as_in_paper(5),
     },
     claims=(
