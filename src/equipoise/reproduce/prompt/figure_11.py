@@ -133,7 +133,7 @@ EXHIBIT = Exhibit(
     settings={
         "intervals, s": Setting("1, 2, 3", (3.0, 4.0), (4.0, 6.0), (4.0, 8.0, 12.0)),
         "interval over the skew, s": Setting("3", 3.0, 4.0, 8.0),
-        "exponents": Setting("0.1 to 2.0", (2.0,), (1.5,), (0.1, 1.0, 2.0)),
+        "exponents": Setting("0.1 to 2.0", (2.0,), (0.1, 1.5), (0.1, 1.0, 2.0)),
         "exponent": Setting("not given", 1.0, 1.0, 1.0),
         "swing": Setting("not given", 1.0, 1.0, 1.0),
         "tuples a second": Setting("not given", 100, 1_000, 1_000),
