@@ -104,7 +104,14 @@ EXHIBIT = Exhibit(
             "6.24 and 9.82 ms at 0.5 ms, 11.01 and 19.35 ms at 1 ms, which is 57 % and 76 %",
             _longer_under_load,
         ),
-        Claim("PKG has the latency of SG", "within 4 %", _as_shuffle),
+        Claim(
+            "PKG has the latency of SG",
+            "within 4 %",
+            _as_shuffle,
+            looked_into="With a delay of 0.5 ms workers are not saturated: SG takes turns so exactly that a message "
+            "hardly waits, under PKG it does, for 0.7 ms. The paper's latencies have 3.6 ms of network and Storm "
+            "besides, which are not in the model and in which such a difference shows less",
+        ),
         Claim("Latency is similar for all aggregation periods", "6.93, 6.79, 6.47 ms", _little_effect),
     ),
     run=run,
