@@ -70,6 +70,10 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def as_svg(figure: "Figure") -> str:
     """A figure as part of the page."""
     buffer = io.StringIO()
+    layout = figure.get_layout_engine()
+    if layout is not None:  # saving would draw the whole figure once more to have it laid out
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     drawn = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), count=1, flags=re.DOTALL)
     return f"<figure>{drawn}</figure>"

@@ -20,8 +20,8 @@ def no_spark(monkeypatch):
     monkeypatch.setattr(module, "_started", Session)
 
 
-def used(slots):
-    with local_spark(slots) as session:
+def used(slots, **options):
+    with local_spark(slots, **options) as session:
         assert not session.stopped
     return session
 
@@ -43,6 +43,16 @@ def test_kept_a_session_serves_again_until_other_slots_are_wanted():
         last = used(2)
     assert last.stopped
     assert used(2).stopped
+
+
+def test_a_kept_session_with_more_slots_serves_those_who_do_not_mind():
+    with kept_sessions():
+        large = used(4)
+        assert used(2, or_more=True) is large
+        assert used(4) is large  # it is still known for what it is
+        assert used(8, or_more=True) is not large
+        assert large.stopped
+        assert used(2, executors=True, or_more=True).master == "local-cluster[2,1,1024]"
 
 
 def test_a_session_whose_use_failed_is_not_kept():

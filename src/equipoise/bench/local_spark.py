@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,30 +23,41 @@ from equipoise.errors import InvalidArgument
 from equipoise.requirements import require_java
 
 
+class _Kind(NamedTuple):
+    slots: int
+    executors: bool
+
+    @property
+    def master(self) -> str:
+        return f"local-cluster[{self.slots},1,1024]" if self.executors else f"local[{self.slots}]"
+
+
 class _Kept:
-    """A session that outlives its use, so that the next one of the same kind finds it, and its workers, running."""
+    """A session that outlives its use, so that the next one whom it fits finds it, and its workers, running."""
 
     def __init__(self) -> None:
-        self._master: str | None = None
-        self._session: SparkSession | None = None
+        self._left: tuple[_Kind, SparkSession] | None = None
 
-    def take(self, master: str) -> SparkSession | None:
-        """The session that was left, if it is of this kind; one of another kind is stopped."""
-        session, fits = self._session, self._master == master
-        self._session = None
-        if session is not None and not fits:
-            session.stop()
-        return session if fits else None
+    def take(self, wanted: _Kind, *, or_more: bool) -> tuple[_Kind, SparkSession] | None:
+        """The session that was left, if it fits; another is stopped."""
+        left, self._left = self._left, None
+        if left is None:
+            return None
+        kind, session = left
+        if kind == wanted or (or_more and kind.executors == wanted.executors and kind.slots > wanted.slots):
+            return left
+        session.stop()
+        return None
 
-    def leave(self, master: str, session: SparkSession) -> None:
+    def leave(self, kind: _Kind, session: SparkSession) -> None:
         """Keep a session for the next."""
-        self._master, self._session = master, session
+        self._left = kind, session
 
     def stop(self) -> None:
         """Stop what is left."""
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        if self._left is not None:
+            self._left[1].stop()
+            self._left = None
 
 
 _kept: list[_Kept] = []  # at most one, while sessions are kept
@@ -53,7 +65,7 @@ _kept: list[_Kept] = []  # at most one, while sessions are kept
 
 @contextmanager
 def kept_sessions() -> Iterator[None]:
-    """For a while, a session of ``local_spark`` stays until one with other slots is wanted: starting takes long."""
+    """For a while, a session of ``local_spark`` stays until one that it does not fit is wanted: starting takes long."""
     kept = _Kept()
     _kept.append(kept)
     try:
@@ -64,7 +76,7 @@ def kept_sessions() -> Iterator[None]:
 
 
 @contextmanager
-def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession]:
+def local_spark(slots: int, *, executors: bool = False, or_more: bool = False) -> Iterator[SparkSession]:
     """Spark on this machine, stopped at the end, unless within ``kept_sessions``.
 
     Parameters
@@ -73,17 +85,20 @@ def local_spark(slots: int, *, executors: bool = False) -> Iterator[SparkSession
         Tasks that run at a time.
     executors
         Whether each slot is an executor, with a JVM and memory of its own, as on a cluster.
+    or_more
+        Whether a kept session with more slots will do, as it does where no more than ``slots`` tasks wait at a time.
     """
     require_java()
-    master = f"local-cluster[{slots},1,1024]" if executors else f"local[{slots}]"
-    session = (_kept[0].take(master) if _kept else None) or _started(master)
+    wanted = _Kind(slots, executors)
+    kept = _kept[0].take(wanted, or_more=or_more) if _kept else None
+    kind, session = kept or (wanted, _started(wanted.master))
     try:
         yield session
     except BaseException:
         session.stop()
         raise
     if _kept:
-        _kept[0].leave(master, session)
+        _kept[0].leave(kind, session)
     else:
         session.stop()
 

@@ -25,15 +25,27 @@ def digest(module: str) -> str:
         name = pending.pop()
         if name in found:
             continue
-        path = _file(name)
-        if path is None:
+        source = _source(name)
+        if source is None:
             continue
-        found[name] = path.read_bytes()
-        pending += _imports(ast.parse(found[name]))
+        found[name] = source
+        pending += _imported_by(name)
     whole = sha256()
     for name in sorted(found):
         whole.update(name.encode() + b"\0" + found[name] + b"\0")
     return whole.hexdigest()[:16]
+
+
+@cache
+def _source(name: str) -> bytes | None:
+    """Text of a module; ``None`` for a name that has no file."""
+    path = _file(name)
+    return None if path is None else path.read_bytes()
+
+
+@cache
+def _imported_by(name: str) -> tuple[str, ...]:
+    return tuple(_imports(ast.parse(_source(name) or b"")))
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -46,7 +58,6 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{each.name}" for each in node.names)
 
 
-@cache
 def _file(name: str) -> Path | None:
     """File of a module; ``None`` for a name inside a module, and for the package itself, which only lists names."""
     if name == _PACKAGE:

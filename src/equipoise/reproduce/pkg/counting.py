@@ -55,7 +55,7 @@ def counting(context: Context) -> Iterator[Callable[[int, str, float], Counted]]
     def words(rows: int) -> NDArray[np.int64]:
         return sample(shares, rows, np.random.default_rng(context.seed))
 
-    with local_spark(max(workers.values())) as spark:
+    with local_spark(max(workers.values()), or_more=True) as spark:
 
         def count(rows: int, method: str, delay: float) -> Counted:
             with as_parquet(spark, {"key": words(rows)}, _FILES) as df:

@@ -30,7 +30,7 @@ def run(context: Context) -> Iterator[Row]:
     rng, middle, rate = np.random.default_rng(context.seed), context["exponent"], context["tuples a second"]
     cases = [("over the interval", interval, middle) for interval in context["intervals, s"]]
     cases += [("over the skew", context["interval over the skew, s"], exponent) for exponent in context["exponents"]]
-    with local_spark(SLOTS) as spark:
+    with local_spark(SLOTS, or_more=True) as spark:
         for number, (part, interval, exponent) in enumerate(context.track(cases)):
             waves = interval / _WAVE_SECONDS
             tuples = int(rate * interval)

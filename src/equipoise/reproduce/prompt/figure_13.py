@@ -24,7 +24,7 @@ def run(context: Context) -> Iterator[Row]:
     def steady(count: int) -> Arrivals:  # when tuples come makes no difference to reduce tasks
         return sinusoidal_arrivals(count, context["exponent"], rng, waves=1.0, swing=0.0)
 
-    with local_spark(SLOTS) as spark:
+    with local_spark(SLOTS, or_more=True) as spark:
         process(spark, steady(200), "prompt", 0.0)  # warms up
         for number in context.track(range(context["batches"])):
             arrivals = steady(tuples)
