@@ -125,7 +125,7 @@ EXHIBIT = Exhibit(
         "exponent of the hosts": Setting("not given", 1.0, 1.0, 1.0),
         "usual length of a text": Setting("not given", 5_000, 5_000, 5_000),
         "spread of lengths": Setting("not given", 0.7, 0.7, 0.7),
-        "batches": Setting("not given", 2, 3, 8),
+        "batches": Setting("not given", 2, 2, 8),
         "slots": Setting("36", 4, 16, 16),
         "partitions": Setting("several", (4,), (16,), (16, 32)),
         "seconds of an even batch": Setting("not given", 0.1, 0.7, 1.5),
