@@ -139,7 +139,11 @@ def test_reports_escape_what_they_are_given(tmp_path):
     assert "<i>is" not in page + table
     assert page.count('id="pkg-made-up"') == page.count('href="#pkg-made-up"') == 1
     assert "<script" not in page
-    assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 4
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
+    assert "2 claims of 1 paper, run again: holds: 1, holds in shape: 0, does not hold: 1." in table
+    assert f"Scale: quick. Seed: {record.seed}. Commit: {record.env.commit[:12]}" in table
     assert "**does not hold**: not so: no. For a reason" in table
     assert counted(results) == {"holds": 1, "holds in shape": 0, "does not hold": 1}
     assert [each["verdict"] for each in as_json(results)[0]["claims"]] == ["holds", "does not hold"]

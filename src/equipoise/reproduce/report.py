@@ -13,6 +13,7 @@ from equipoise.reproduce.verdict import Finding, Verdict
 from equipoise.web_page import Section, as_page, as_svg, as_table
 
 _MARKS = {Verdict.HOLDS: "\u2713", Verdict.IN_SHAPE: "\u223c", Verdict.FAILS: "\u2717"}
+_TITLE = "Claims of the papers, run again"
 _MOST_ROWS = 400  # of the numbers of one exhibit on the page; the raw file has all
 
 
@@ -71,8 +72,9 @@ def reason(claim: Claim, finding: Finding) -> str:
 
 
 def as_markdown(results: Sequence[Judged]) -> str:
-    """One table: claim, paper, ours, verdict."""
-    lines = ["| | claim | paper | ours | verdict |", "|---|---|---|---|---|"]
+    """What was run, and one table: claim, paper, ours, verdict."""
+    lines = [f"# {_TITLE}", "", _introduction(results), "", _told_origins(results), ""]
+    lines += ["| | claim | paper | ours | verdict |", "|---|---|---|---|---|"]
     for exhibit, _, findings in results:
         for claim, finding in findings:
             verdict = f"**{finding.verdict}**: {reason(claim, finding)}"
@@ -88,16 +90,44 @@ def _cell(text: str) -> str:
 
 def as_html(results: Sequence[Judged]) -> str:
     """The page: a summary, then each table and figure with its claims, parameters, picture and numbers."""
-    counts = counted(results)
-    told_counts = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     introduction = (
-        f"{sum(counts.values())} claims of {len({each.exhibit.paper for each in results})} papers, run again: "
-        f"{told_counts}. The conditions of every verdict are part of the code; a claim that does not hold is a "
-        "finding. Each part says with which parameters, data, seed, commit and machine its numbers were made."
+        f"{_introduction(results)} Each part says with which parameters, data, seed, commit and machine its numbers "
+        "were made."
     )
     sections = [Section("All claims", _summary(results))]
     sections += [Section(_heading(each), _part(each), _anchor(each)) for each in results]
-    return as_page("equipoise: claims of the papers, run again", introduction, sections)
+    return as_page(f"equipoise: {_TITLE[0].lower()}{_TITLE[1:]}", introduction, sections)
+
+
+def _introduction(results: Sequence[Judged]) -> str:
+    counts = counted(results)
+    told_counts = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
+    papers = len({each.exhibit.paper for each in results})
+    return (
+        f"{sum(counts.values())} claims of {papers} paper{'s' * (papers != 1)}, run again: "
+        f"{told_counts}. The conditions of every verdict are part of the code; a claim that does not hold is a "
+        "finding."
+    )
+
+
+def _told_origins(results: Sequence[Judged]) -> str:
+    """At which scales, commits and with what the results were made, each named once."""
+    records = [each.record for each in results]
+
+    def distinct(values: Iterable[Any]) -> str:
+        return ", ".join(dict.fromkeys(str(each) for each in values)) or "none"
+
+    return (
+        f"Scale: {distinct(r.scale for r in records)}. Seed: {distinct(r.seed for r in records)}. "
+        f"Commit: {distinct(_commit(r) for r in records)}. Cores: {distinct(r.env.cores for r in records)}. "
+        f"Recorded data: {distinct(file for r in records for file in r.data)}. "
+        f"Versions: {distinct(f'{name} {v}' for r in records for name, v in r.env.versions.items())}. "
+        f"Time of all: {sum(r.seconds for r in records) / 60:.0f} minutes."
+    )
+
+
+def _commit(record: Record) -> str:
+    return f"{record.env.commit[:12]}{' with changes' if record.env.dirty else ''}"
 
 
 def _anchor(result: Judged) -> str:
@@ -143,7 +173,7 @@ def _part(result: Judged) -> str:
     env = record.env
     origin = (
         f"Run at scale {record.scale} on {data}, seed {record.seed}, in {record.seconds:,.1f} s on {env.cores} cores; "
-        f"commit {env.commit[:12]}{' with changes' if env.dirty else ''}; "
+        f"commit {_commit(record)}; "
         f"{', '.join(f'{name} {version}' for name, version in env.versions.items())}."
     )
     parts = [
