@@ -25,7 +25,7 @@ def command(
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Folder with recorded data sets to run on as well."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full/--quick", help="In at most 90 minutes, or in at most 10.")] = False,
+    full: Annotated[bool, typer.Option("--full/--quick", help="In at most 90 minutes, or in about 10.")] = False,
     output: Annotated[Path, typer.Option(help="Folder for the report and the raw results.")] = Path("reproduced"),
     again: Annotated[bool, typer.Option("--again", help="Run also what has a result there.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
