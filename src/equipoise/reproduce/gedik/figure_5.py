@@ -115,7 +115,7 @@ EXHIBIT = Exhibit(
             "The three have similar balance, readj slightly lower in the middle, but not for very low sigma",
             "LCL",
             _similar_balance,
-            looked_into="At the smallest sigma 492 keys are tracked, and readj, which goes on until no move or swap "
+            looked_into="At a sigma of 0.008, 492 keys are tracked, and readj, which goes on until no move or swap "
             "improves the balance, has the most to choose from; the paper does not say what keeps its own from that",
         ),
         Claim(

@@ -136,7 +136,7 @@ EXHIBIT = Exhibit(
             "uniform up to 36 % above readj",
             _readj_up_to_20,
             looked_into="From 28 channels on the hottest key, 7 % of the load, is about two channels' part, which "
-            "decides the balance of all three: they end within 4 % of each other",
+            "decides the balance of all three: at the full scale they end within 4 % of each other",
         ),
     ),
     run=run,
