@@ -1,4 +1,4 @@
-# Everything runs in .venv, made from the exact versions in requirements.lock.
+# Everything runs in .venv, made from the exact versions and files (by SHA-256) in requirements.lock.
 PYTHON ?= python3
 BIN := .venv/bin
 # two processes, each with a Spark session that all its tests share
@@ -16,7 +16,7 @@ setup: .venv/ready  ## Make .venv with the locked versions
 .venv/ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "equipoise needs Python 3.11 or newer; run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -46,7 +46,8 @@ docs: setup  ## Build the documentation into site/
 
 lock:  ## Renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock
+	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes --upgrade \
+	    --output-file requirements.lock
 
 clean:  ## Remove .venv and everything generated
 	rm -rf .venv site dist demo reproduced .mypy_cache .pytest_cache .ruff_cache .hypothesis
