@@ -1,7 +1,9 @@
 """The spool: what is appended survives, sealed batches stay as they are, damage is told."""
 
 import errno
+import json
 import os
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from equipoise import CheckpointInUse, Damaged, InvalidArgument, Mismatch, StorageFailed, UnknownFormat
+from equipoise.errors import EquipoiseError
 from equipoise.framing import seal
 from equipoise.microbatch import spool as module
-from equipoise.microbatch.spool import Spool, Tasks, Tuples
+from equipoise.microbatch.frames import frame
+from equipoise.microbatch.record_lines import add_records, line_of, records
+from equipoise.microbatch.spool import Section, Spool, Tasks, Tuples
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
 
@@ -266,11 +271,11 @@ def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch, 
 
 def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatch, claimed):
     spool = claimed(tmp_path)
-    spool.bury([("{", "no JSON"), ("x", "no JSON")])
+    assert spool.bury([("{", "no JSON"), ("x", "no JSON")])
     monkeypatch.setattr(module, "_LETTERS_BYTES", 10)
-    spool.bury([("y", "no JSON")])
+    assert not spool.bury([("y", "no JSON")])
     assert spool.letters == 3
-    assert (tmp_path / "dead-letters.jsonl").read_text().count("\n") == 2
+    assert [(line["letter"], line["reason"]) for line in spool.dead_letters()] == [("{", "no JSON"), ("x", "no JSON")]
 
 
 def test_dead_letters_are_on_disk_before_they_are_acknowledged(tmp_path, monkeypatch, claimed):
@@ -294,4 +299,186 @@ def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monke
     assert [line["batch"] for line in spool.history()] == list(range(5, 12))
     assert [line["batch"] for line in spool.history(3)] == [9, 10, 11]
     spool.record({"batch": 13})
-    assert [line["batch"] for line in spool.history(2)] == [11, 13], "the stump stays alone"
+    assert [line["batch"] for line in spool.history(2)] == [11, 13], "the stump is gone"
+
+
+values_of_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+records_of = st.dictionaries(
+    st.text().filter(lambda name: name not in {"version", "crc32"}), values_of_json, max_size=4
+)
+
+
+@given(st.lists(records_of, max_size=4))
+@settings(deadline=None)
+def test_records_are_the_same_when_they_are_read_and_written_again(given):
+    data = b"".join(map(line_of, given))
+    found = list(records(data, "file"))
+    assert found == given
+    assert b"".join(map(line_of, found)) == data
+    assert data.count(b"\n") == len(given)
+    assert all(json.loads(line)["version"] == 1 for line in data.splitlines()), "each line is JSON for other programs"
+
+
+def test_every_flipped_bit_of_a_line_is_told_by_the_number_of_the_line(tmp_path):
+    data = line_of({"batch": 1, "letter": "\ud800 \u2028"}) + line_of({"batch": 2}) + line_of({"batch": 3})
+    first = data.index(b"\n") + 1
+    for bit in range(8 * first, 8 * (data.index(b"\n", first) + 1)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises((Damaged, UnknownFormat), match=f"line 2 of {tmp_path}/x"):
+            list(records(bytes(damaged), f"{tmp_path}/x"))
+
+
+def test_a_line_of_a_newer_format_or_of_none_is_told():
+    newer = b'{"batch": 1, "version": 2'
+    with pytest.raises(UnknownFormat, match="line 1 of file has format 2"):
+        list(records(b'%s, "crc32": "%08x"}\n' % (newer, zlib.crc32(newer)), "file"))
+    with pytest.raises(Damaged, match="line 1 of file"):
+        list(records(b'{"batch": 1}\n', "file"))
+
+
+@given(st.integers(0, 200_000))
+@settings(deadline=None, max_examples=30)
+def test_a_file_of_lines_that_is_cut_anywhere_keeps_all_whole_lines(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("lines") / "lines"
+    given = [{"n": n, "text": "x" * length} for n, length in enumerate([10, 100_000, 0, 50])]
+    add_records(path, given[:2], sync=True)
+    add_records(path, given[2:], sync=False)
+    data = path.read_bytes()
+    path.write_bytes(data[:cut])
+    kept = list(records(data[:cut], "file"))
+    assert kept == given[: data[:cut].count(b"\n")]
+    add_records(path, [{"n": 9}], sync=False)
+    assert list(records(path.read_bytes(), "file")) == [*kept, {"n": 9}]
+
+
+def test_damage_to_the_history_is_told(tmp_path, claimed):
+    spool = claimed(tmp_path)
+    for number in range(3):
+        spool.record({"batch": number})
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    with pytest.raises(Damaged, match=r"line 1 of .*history.jsonl is damaged"):
+        spool.history()
+    assert [line["batch"] for line in spool.history(1)] == [2]
+
+
+def test_files_of_other_names_stay(tmp_path, claimed):
+    claimed(tmp_path).append(0, Tuples(table(1), 0.0))
+    strange = [tmp_path / folder / name for folder in ("open", "sealed", "blocks") for name in (".swp", "7", "٣" * 20)]
+    for path in strange:
+        path.write_text("mine")
+    (tmp_path / "sealed" / f"{5:020d}.bak").mkdir()
+    Spool(tmp_path)
+    again = Spool(tmp_path)
+    assert again.numbers() == []
+    assert again.sealed() == 0
+    assert values(again.unsealed()) == {0: [1]}
+    assert all(path.read_text() == "mine" for path in strange)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [[b"", 0.0], ["text", 0.0, None], [b"no stream", 0.0, None], 7, [b"\xff\xff\xff\xff\xff\xff\xff\x7f" * 9, 0.0, 1]],
+)
+def test_frames_of_the_right_checksum_and_another_content_are_told(tmp_path, claimed, payload):
+    spool = claimed(tmp_path)
+    log_of(tmp_path, 3).write_bytes(frame(payload))
+    with pytest.raises(Damaged, match=rf"open/{3:020d} is damaged.*restore it from a copy"):
+        spool.unsealed()
+
+
+@pytest.mark.parametrize(
+    "section", [Section(2**62, 10, 0, 0), Section(0, 2**62, 0, 0), Section(-5, 10, 0, 0), Section(0, -1, 0, 0)]
+)
+def test_absurd_lengths_are_told_before_memory_is_taken(tmp_path, claimed, section):
+    spool = claimed(tmp_path)
+    spool.seal(0, [table(1)], None, {})
+    with pytest.raises(Damaged, match=r"bytes, and .* were expected at"):
+        spool.block(0, section)
+
+
+def test_records_of_the_right_checksum_and_another_content_are_told(tmp_path, claimed):
+    spool = claimed(tmp_path)
+    for name, payload in (("released", "many"), ("tasks", [1]), ("times", {"a": 1})):
+        (tmp_path / name).write_bytes(seal(f"spool-{name}", 1, payload))
+        with pytest.raises(Damaged, match=f"{tmp_path}/{name} is damaged"):
+            getattr(spool, name)()
+    (tmp_path / "sealed" / f"{4:020d}").write_bytes(seal("micro-batch", 1, [1, 2]))
+    with pytest.raises(Damaged, match=f"sealed/{4:020d} is damaged"):
+        spool.batch(4)
+    (tmp_path / "identity").write_bytes(seal("spool", 2, ["name", b"no schema", ["k"]]))
+    with pytest.raises(Damaged, match="identity is damaged"):
+        spool.name()
+
+
+def lived_in(folder, claimed):
+    spool = claimed(folder)
+    spool.append(0, Tuples(table(1), 0.0))
+    spool.seal(0, [table(1), table(2)], 1, {"rows": 2})
+    spool.seal(1, [table(3)], 1, {"rows": 1})
+    spool.append(2, Tuples(table(4), 0.0))
+    spool.append(2, Tuples(table(5), 0.0))
+    spool.release(1)
+    spool.set_tasks(Tasks(1, 2, 0.5))
+    spool.add_time(0, 1.0)
+    spool.record({"batch": 0})
+    spool.bury([("{", "no JSON")])
+    spool.close()
+
+
+def faults(folder):
+    found = []
+    for what, check in Spool(folder).verify():
+        try:
+            check()
+        except EquipoiseError:
+            found.append(what)
+    return found
+
+
+def test_a_spool_is_verified_in_all_its_parts(tmp_path, claimed):
+    lived_in(tmp_path, claimed)
+    assert [what for what, _ in Spool(tmp_path).verify()] == [
+        "identity of the spool",
+        "released of the spool",
+        "tasks of the spool",
+        "times of the spool",
+        "sealed batch 0",
+        "sealed batch 1",
+        "open batch 2",
+        "history.jsonl",
+        "dead-letters.jsonl",
+    ]
+    assert faults(tmp_path) == []
+    for path in sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"):
+        whole = path.read_bytes()
+        at = len(whole) // 3
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert len(faults(tmp_path)) == 1, path
+        path.write_bytes(whole)
+    assert faults(tmp_path) == []
+
+
+def test_verifying_changes_nothing_and_takes_a_folder_that_is_no_spool_for_none(tmp_path, claimed):
+    lived_in(tmp_path / "spool", claimed)
+    with log_of(tmp_path / "spool", 2).open("ab") as file:
+        file.write(b"cut short")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert faults(tmp_path / "spool") == []
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert faults(tmp_path) == ["identity of the spool"]
+
+
+def test_a_batch_that_is_forgotten_while_a_spool_is_verified_is_skipped(tmp_path, claimed):
+    lived_in(tmp_path, claimed)
+    checks = list(Spool(tmp_path).verify())
+    Spool(tmp_path).forget(1)
+    log_of(tmp_path, 2).unlink()
+    for _, check in checks:
+        check()
+    (tmp_path / "blocks" / f"{1:020d}").unlink()
+    assert faults(tmp_path) == ["sealed batch 1"]

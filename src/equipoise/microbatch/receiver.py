@@ -120,6 +120,7 @@ class Receiver:
         self._sealer = ThreadPoolExecutor(1, "equipoise-seal")
         self._sealing: Future[None] | None = None
         self._late = 0
+        self._is_warned = False
         self._sealed = 0
         self._expected = (1000.0, 100.0)
         self._seen = -1  # last batch of the query whose time is known
@@ -223,8 +224,13 @@ class Receiver:
             self._failure = error
 
     def _take(self, chunk: Chunk) -> None:
-        if chunk.letters:
-            self._spool.bury(chunk.letters)
+        if chunk.letters and not self._spool.bury(chunk.letters) and not self._is_warned:
+            self._is_warned = True
+            _log.warning(
+                "dead-letters.jsonl of %s is full: %d dead letters so far, further ones are only counted; delete it",
+                self._spool.folder,
+                self._spool.letters,
+            )
         if chunk.table.num_rows:
             tuples = Tuples(chunk.table, self._clock(), chunk.position)
             planned = self._planned(tuples)  # before they are kept: what cannot be planned must not come back

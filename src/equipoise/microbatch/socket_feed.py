@@ -1,37 +1,74 @@
 """Tuples from the network: JSON lines or an Arrow stream, from any number of senders.
 
 A sender is told ``{"accepted": n}``, in a line, when its first n lines or rows are on disk or among the dead letters.
-What it has sent beyond n when the connection breaks may be lost, and it should send it again. To be sure that all has
-arrived it ends its side of the connection (``shutdown``) and reads to the end: who closes a connection with
-acknowledgements unread makes the system throw away what is still on its way. When the receiver falls behind it stops
-reading, which slows the sender down.
+What it has sent beyond n when the connection breaks may be lost, and it should send it again. If the feed ends the
+connection because of an error, the last line is ``{"accepted": n, "error": "..."}``. To be sure that all has arrived
+a sender ends its side of the connection (``shutdown``) and reads to the end: closing a connection with acknowledgements
+unread makes the system throw away bytes that are still on their way. When the receiver falls behind it stops reading,
+which slows the sender down.
+
+Senders are not trusted. Each connection is read and parsed in a thread of its own, so that a bad sender slows down
+itself, and everything that it may take is bounded by ``Limits``.
 """
 
-import io
-import json
-import queue
+import logging
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json
 
+from equipoise.arguments import at_least, whole
 from equipoise.errors import FeedFailed, InvalidArgument
+from equipoise.microbatch.arrow_messages import Bounds
+from equipoise.microbatch.arrow_rows import ArrowRows
+from equipoise.microbatch.connections import READ_BYTES, Arrived, Incoming, Sender, Waiting, peer
+from equipoise.microbatch.dead_letters import Refused, TimedOut, shown
 from equipoise.microbatch.feeds import CHUNK_ROWS, Chunk, Feed
+from equipoise.microbatch.json_lines import parse_lines, unreadable
 
 FORMATS = ("json", "arrow")
 """How tuples may be sent."""
 
-_READ_BYTES = 1 << 20
-_LINE_BYTES = 16 << 20  # of one line
-_WAITING = 64  # reads that may wait before senders are slowed down
-_LAST_WORD = 10.0  # seconds that a sender who has ended may take to read its acknowledgements
+_SLICE = 10_000  # rows of a record batch that are converted at once
 _PAUSE = 0.1  # seconds until what failed is tried again
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what senders may take.
+
+    Memory is about ``waiting_bytes`` and, for each connection, some MiB and ``line_bytes``, or twice ``message_bytes``.
+
+    Parameters
+    ----------
+    connections
+        Connections at a time; further ones are told so and closed.
+    idle
+        Seconds in which a sender must complete a line or an Arrow message; after that its connection is closed.
+    waiting_bytes
+        Bytes of tuples that wait to be read, beyond which senders are slowed down.
+    line_bytes
+        Length of a line.
+    message_rows, message_bytes
+        Rows of an Arrow message, and its bytes, as sent and when decompressed.
+    """
+
+    connections: int = 64
+    idle: float = 300.0
+    waiting_bytes: int = 64 << 20
+    line_bytes: int = 1 << 20
+    message_rows: int = 1_000_000
+    message_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        for name in ("connections", "waiting_bytes", "line_bytes", "message_rows", "message_bytes"):
+            whole(name, getattr(self, name), 1)
+        at_least("idle", self.idle, 0.001)
 
 
 class SocketFeed(Feed):
@@ -49,6 +86,8 @@ class SocketFeed(Feed):
         Whether to connect to a sender instead of listening.
     patience
         Seconds after which a sender that cannot be reached, or that no sender can be let in, is an error.
+    limits
+        Bounds on what senders may take.
     """
 
     def __init__(
@@ -60,20 +99,31 @@ class SocketFeed(Feed):
         *,
         connect: bool = False,
         patience: float = 30.0,
+        limits: Limits | None = None,
     ) -> None:
         if format not in FORMATS:
             raise InvalidArgument(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+        if format == "json" and (reason := unreadable(schema)) is not None:
+            raise InvalidArgument(f"format json cannot read this schema: {reason}; use format arrow, or other types")
         self._schema, self._address, self._format = schema, (host, port), format
-        self._connect, self._patience = connect, patience
-        self._arrived: queue.Queue[_Arrived] = queue.Queue(_WAITING)
+        self._connect, self._patience, self._limits = connect, patience, limits or Limits()
+        self._waiting = Waiting(self._limits.waiting_bytes)
         self._listening: socket.socket | None = None
         self._closed = threading.Event()
         self._failure: Exception | None = None
+        self._open: set[socket.socket] = set()
+        self._counting = threading.Lock()  # of open connections
+        self._refused = 0
 
     @property
     def port(self) -> int:
         """Port that is listened to; of use where 0 was asked for."""
         return int(self._listening.getsockname()[1]) if self._listening is not None else self._address[1]
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return len(self._open)
 
     def open(self, position: Any) -> None:  # noqa: ARG002 - what senders were told they need not send again
         """Begin to listen, or to connect."""
@@ -90,38 +140,34 @@ class SocketFeed(Feed):
         threading.Thread(target=self._accept, daemon=True).start()
 
     def read(self, seconds: float) -> Chunk | None:
-        """What has arrived from any of the senders."""
+        """Tuples that have arrived from any of the senders."""
         if self._failure is not None:
             raise self._failure
-        try:
-            first = self._arrived.get(timeout=seconds)
-        except queue.Empty:
+        first = self._waiting.get(seconds)
+        if first is None:
             return None
-        arrived, rows = [first], len(first)
-        while rows < CHUNK_ROWS:
-            try:
-                arrived.append(self._arrived.get_nowait())
-            except queue.Empty:
-                break
-            rows += len(arrived[-1])
-        tables, letters = [], []
-        for each in arrived:
-            table, bad = each.parsed(self._schema)
-            tables.append(table)
-            letters += bad
+        arrived, rows = [first], first.count
+        while rows < CHUNK_ROWS and (more := self._waiting.get(0)) is not None:
+            arrived.append(more)
+            rows += more.count
 
         def acknowledge() -> None:
             for each in arrived:
                 each.sender.accept(each.count)
 
-        return Chunk(pa.concat_tables(tables), None, acknowledge, letters)
+        letters = [letter for each in arrived for letter in each.letters]
+        return Chunk(pa.concat_tables([each.table for each in arrived]), None, acknowledge, letters)
 
     def close(self) -> None:
-        """Stop listening; senders notice."""
+        """Stop listening, and end all connections."""
         self._closed.set()
+        self._waiting.close()
+        with self._counting:
+            ending = [*self._open, *([] if self._listening is None else [self._listening])]
+        for each in ending:
+            with suppress(OSError):  # wakes the threads that wait for it, which closing does not
+                each.shutdown(socket.SHUT_RDWR)
         if self._listening is not None:
-            with suppress(OSError):  # wakes whoever waits in accept, which closing does not
-                self._listening.shutdown(socket.SHUT_RDWR)
             self._listening.close()
 
     def _accept(self) -> None:
@@ -145,11 +191,39 @@ class SocketFeed(Feed):
 
     def _let_in(self, listening: socket.socket) -> None:
         connection, _ = listening.accept()
+        with self._counting:
+            is_one_more = len(self._open) >= self._limits.connections
+            if not is_one_more:
+                self._open.add(connection)
+        if is_one_more:
+            self._refuse(connection)
+            return
         try:
             threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
         except RuntimeError:
-            connection.close()
+            self._forget(connection)
             raise
+
+    def _refuse(self, connection: socket.socket) -> None:
+        """Close a connection that is one too many, and warn at the 1st, 2nd, 4th, 8th of them."""
+        self._refused += 1
+        most = self._limits.connections
+        if self._refused & (self._refused - 1) == 0:
+            _log.warning(
+                "%d connections were refused so far, the last from %s: %d are open, and no more are let in; end some, "
+                "or raise connections",
+                self._refused,
+                peer(connection),
+                most,
+            )
+        with connection, suppress(OSError):
+            sender = Sender(connection)
+            sender.finish(f"{most} connections are open, and no more are let in; try again later")
+
+    def _forget(self, connection: socket.socket) -> None:
+        with self._counting:
+            self._open.discard(connection)
+        connection.close()
 
     def _connected(self) -> None:
         until = time.monotonic() + self._patience
@@ -167,180 +241,86 @@ class SocketFeed(Feed):
                 self._closed.wait(min(1.0, self._patience / 10))
                 continue
             connection.settimeout(None)
+            with self._counting:
+                self._open.add(connection)
             self._receive(connection)
             self._closed.wait(_PAUSE)
             until = time.monotonic() + self._patience
 
     def _receive(self, connection: socket.socket) -> None:
-        sender = _Sender(connection)
-        with connection, suppress(OSError):  # a sender that is gone has had its last acknowledgement
+        """Read a connection to its end, say how that was, and account for everything that came."""
+        sender, incoming, where = Sender(connection), Incoming(connection, self._limits.idle), peer(connection)
+        try:
+            error = self._received(sender, incoming, where)
+            sender.wait(self._closed.is_set)
+            with suppress(OSError):  # a sender that is gone has had its last acknowledgement
+                sender.finish(error)
+                if (unread := incoming.drained()) and error is None:
+                    reason = f"{unread:,} bytes follow the end of the stream, where none were expected"
+                    self._report(sender, where, f"{reason}; send each Arrow stream over a connection of its own")
+        finally:
+            self._forget(connection)
+
+    def _received(self, sender: Sender, incoming: Incoming, where: str) -> str | None:
+        """Read all that a sender sends; the reason why its connection must end where there is one."""
+        try:
             if self._format == "arrow":
-                self._receive_arrow(connection, sender)
+                self._receive_arrow(sender, incoming)
             else:
-                self._receive_lines(connection, sender)
-            while sender.accepted < sender.sent and not self._closed.is_set():
-                time.sleep(0.01)  # until what was sent is on disk
-            sender.finish()  # and the sender knows
+                self._receive_lines(sender, incoming)
+        except TimedOut as late:
+            reason = f"{late}; send one, or raise idle"
+            if incoming.begun:
+                return self._report(sender, where, f"the connection ended in mid-stream: {reason}")
+            _log.info("the connection of %s was closed: %s", where, reason)
+            return reason
+        except Refused as error:
+            return self._report(sender, where, str(error))
+        except Exception as error:  # noqa: BLE001 - bytes of a stranger must not end the feed
+            _log.exception("reading from %s failed", where)
+            return self._report(sender, where, f"{type(error).__name__}: {error}; report this as a bug")
+        return None
 
-    def _receive_lines(self, connection: socket.socket, sender: "_Sender") -> None:
+    def _report(self, sender: Sender, where: str, reason: str) -> str:
+        """Bury a letter, without text, about a stream that could not be read to its end."""
+        letter = f"{where}, after {sender.sent:,} lines or rows: {reason}"
+        self._waiting.put(Arrived(sender, 0, self._schema.empty_table(), [("", letter)]))
+        return reason
+
+    def _receive_lines(self, sender: Sender, incoming: Incoming) -> None:
         rest: list[bytes] = []
-        length = 0
-        while data := connection.recv(_READ_BYTES):
-            whole, found, after = data.rpartition(b"\n")
-            if not found:
-                rest.append(after)
-                length += len(after)
-                if length > _LINE_BYTES:
-                    self._put(_Broken(sender, f"a line of more than {_LINE_BYTES} bytes; the connection was closed"))
-                    return
-                continue
-            self._put(_Lines(sender, b"".join([*rest, whole, b"\n"])))
-            rest, length = [after], len(after)
+        length, most = 0, self._limits.line_bytes
+        while data := incoming.receive(READ_BYTES):
+            *lines, after = data.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*rest, lines[0]])
+                self._put_lines(sender, lines)
+                incoming.restart(len(after))
+                rest, length = [], 0
+            rest.append(after)
+            length += len(after)
+            if length > most:
+                raise Refused(
+                    f"a line has more than {most:,} bytes and begins with {shown(b''.join(rest)[:100])!r}; send "
+                    "shorter lines, or raise lineBytes"
+                )
         if length:
-            self._put(_Lines(sender, b"".join([*rest, b"\n"])))
+            self._put_lines(sender, [b"".join(rest)])
 
-    def _receive_arrow(self, connection: socket.socket, sender: "_Sender") -> None:
-        try:
-            with connection.makefile("rb") as file:
-                for batch in pa.ipc.open_stream(file):
-                    self._put(_Batch(sender, batch))
-        except pa.ArrowException as error:
-            self._put(_Broken(sender, f"not an Arrow stream, or cut short: {error}"))
+    def _put_lines(self, sender: Sender, lines: list[bytes]) -> None:
+        for start in range(0, len(lines), CHUNK_ROWS):
+            some = lines[start : start + CHUNK_ROWS]
+            self._put(Arrived(sender, len(some), *parse_lines(some, self._schema)))
 
-    def _put(self, arrived: "_Arrived") -> None:
+    def _receive_arrow(self, sender: Sender, incoming: Incoming) -> None:
+        bounds = Bounds(self._limits.message_rows, self._limits.message_bytes)
+        rows = ArrowRows(incoming.exactly, incoming.restart, self._schema, bounds)
+        for batch in rows.batches():
+            for start in range(0, len(batch), _SLICE):
+                some = batch.slice(start, _SLICE)
+                self._put(Arrived(sender, len(some), *rows.fitted(some)))
+            incoming.restart()
+
+    def _put(self, arrived: Arrived) -> None:
         arrived.sender.sent += arrived.count
-        while not self._closed.is_set():
-            try:
-                self._arrived.put(arrived, timeout=0.5)
-            except queue.Full:
-                continue
-            return
-
-
-class _Sender:
-    """The other end of a connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.sent = self.accepted = 0
-        self._told = 0
-        self._unsent = b""  # of a line that was sent in part
-        self._telling = threading.Lock()
-
-    def accept(self, count: int) -> None:
-        """Tell how much is on disk; one who does not read is not told, and nobody waits for that."""
-        if not count:
-            return
-        with self._telling, suppress(OSError):
-            self.accepted += count
-            self._tell(socket.MSG_DONTWAIT)
-
-    def finish(self) -> None:
-        """Tell the rest to one who has sent all and may read only now."""
-        with self._telling:
-            self._connection.settimeout(_LAST_WORD)
-            self._tell(0)
-
-    def _tell(self, flags: int) -> None:
-        while self._unsent or self._told < self.accepted:
-            if not self._unsent:
-                self._told = self.accepted
-                self._unsent = json.dumps({"accepted": self._told}).encode() + b"\n"
-            self._unsent = self._unsent[self._connection.send(self._unsent, flags) :]
-
-
-class _Arrived(ABC):
-    """What one read of a connection gave."""
-
-    def __init__(self, sender: _Sender, count: int) -> None:
-        self.sender, self.count = sender, count
-
-    def __len__(self) -> int:
-        return self.count
-
-    @abstractmethod
-    def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-        """Tuples, and what could not be read."""
-
-
-class _Lines(_Arrived):
-    def __init__(self, sender: _Sender, data: bytes) -> None:
-        super().__init__(sender, data.count(b"\n"))
-        self._data = data
-
-    def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-        good, letters = [], []
-        for line in self._data.split(b"\n"):
-            if line.lstrip()[:1] == b"{":
-                good.append(line)
-            elif line.strip():
-                letters.append((_shown(line), "not a JSON object"))
-        tables, bad = _by_halves(good, lambda lines: parse_lines(b"\n".join(lines) + b"\n", schema))
-        return pa.concat_tables([schema.empty_table(), *tables]), letters + [(_shown(line), why) for line, why in bad]
-
-
-class _Batch(_Arrived):
-    def __init__(self, sender: _Sender, batch: pa.RecordBatch) -> None:
-        super().__init__(sender, batch.num_rows)
-        self._batch = batch
-
-    def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-        def cast(rows: range) -> pa.Table:
-            table = pa.Table.from_batches([self._batch.slice(rows.start, len(rows))])
-            return checked(table.select(schema.names).cast(schema))
-
-        tables, bad = _by_halves(range(self._batch.num_rows), cast)
-        letters = [(_shown_row(self._batch, row), why) for row, why in bad]
-        return pa.concat_tables([schema.empty_table(), *tables]), letters
-
-
-class _Broken(_Arrived):
-    def __init__(self, sender: _Sender, reason: str) -> None:
-        super().__init__(sender, 0)
-        self._reason = reason
-
-    def parsed(self, schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-        return schema.empty_table(), [("", self._reason)]
-
-
-def parse_lines(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Tuples from lines of JSON objects; columns that a line lacks are NULL, others than the schema's are ignored."""
-    if not data.strip():
-        return schema.empty_table()
-    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    read = pyarrow.json.ReadOptions(block_size=max(len(data), 1 << 20), use_threads=False)
-    return checked(pyarrow.json.read_json(io.BytesIO(data), read_options=read, parse_options=options))
-
-
-def checked(table: pa.Table) -> pa.Table:
-    """The same table, whose strings are text indeed: a sender may say so of any bytes."""
-    table.validate(full=True)
-    return table
-
-
-def _by_halves(items: Any, parse: Callable[[Any], pa.Table]) -> tuple[list[pa.Table], list[tuple[Any, str]]]:
-    """What can be parsed of some items, and those that cannot, each with the reason."""
-    if not len(items):
-        return [], []
-    try:
-        return [parse(items)], []
-    except (KeyError, pa.ArrowException) as error:
-        if len(items) == 1:
-            return [], [(items[0], str(error).splitlines()[0])]
-    middle = len(items) // 2
-    (left, left_bad), (right, right_bad) = _by_halves(items[:middle], parse), _by_halves(items[middle:], parse)
-    return left + right, left_bad + right_bad
-
-
-def _shown(line: bytes) -> str:
-    return line.decode("utf-8", "backslashreplace")
-
-
-def _shown_row(batch: pa.RecordBatch, row: int) -> str:
-    values = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            values[name] = column[row].as_py()
-        except UnicodeDecodeError:
-            values[name] = column.slice(row, 1).cast(pa.binary())[0].as_py()
-    return json.dumps(values, default=lambda value: _shown(value) if isinstance(value, bytes) else str(value))
+        self._waiting.put(arrived)

@@ -14,11 +14,11 @@ Layout below the spool's folder::
     history.jsonl                  one line for each sealed batch
     cut-off/                       ends of open files that a crash has left, for whoever wants to look
 
-Frames are those of ``equipoise.microbatch.frames``.
+Frames are those of ``equipoise.microbatch.frames``, lines those of ``equipoise.microbatch.record_lines``. Files of
+other names are left alone.
 """
 
 import fcntl
-import json
 import os
 import re
 import threading
@@ -26,18 +26,20 @@ import time
 import urllib.parse
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
 
-from equipoise.errors import CheckpointInUse, Damaged, InvalidArgument, Mismatch, StorageFailed
+from equipoise.errors import CheckpointInUse, Damaged, FormatError, InvalidArgument, Mismatch, StorageFailed
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.microbatch.frames import frame, frames
+from equipoise.microbatch.record_lines import add_records, records
 from equipoise.storage import Storage, sync_folder
 
 BUCKET = "__equipoise_bucket"
@@ -49,6 +51,8 @@ HISTORY_LINES = 10_000
 
 _FORMAT = 1
 _IDENTITY_FORMAT = 2
+_NAME = re.compile(r"[0-9]{20}")  # of a file of a batch
+_T = TypeVar("_T")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _LETTERS_BYTES = 64 << 20  # of dead letters that are kept; the rest is only counted
 _PATIENCE = 10.0  # seconds that a receiver waits for the one before it to end
@@ -148,10 +152,10 @@ class Spool:
             raise
         for name in ("", "sealed", "blocks"):
             self._storage.clean(name)
-        newest = max(self.numbers(), default=-1)
-        for name in set(self._storage.names("blocks")).difference(self._storage.names("sealed")):
-            if int(name) < newest:  # forgotten by half
-                self._storage.delete(f"blocks/{name}")
+        sealed = self.numbers()
+        for number in set(self._numbers("blocks")).difference(sealed):
+            if number < max(sealed, default=-1):  # forgotten by half
+                self._storage.delete(f"blocks/{_name(number)}")
 
     def close(self) -> None:
         """Let another receiver in."""
@@ -190,11 +194,14 @@ class Spool:
     def unsealed(self) -> dict[int, list[Tuples]]:
         """Tuples of batches that are not sealed, by batch; what is left of sealed ones is deleted."""
         found = {}
-        for name in sorted(path.name for path in (self.folder / "open").iterdir()):
-            if self._is_sealed(int(name)) or int(name) < self.released():
-                (self.folder / "open" / name).unlink()
+        for number in self._numbers("open"):
+            if self._is_sealed(number) or number < self.released():
+                self._storage.delete(f"open/{_name(number)}")
             else:
-                found[int(name)] = list(self._frames(self.folder / "open" / name))
+                found[number], whole, behind = self._frames(number)
+                if behind:
+                    self._storage.write(f"cut-off/{_name(number)}-{whole}", behind.tobytes())
+                    os.truncate(self.folder / "open" / _name(number), whole)
         return found
 
     def seal(self, number: int, blocks: Sequence[pa.Table], position: Any, measures: dict[str, Any]) -> SealedBatch:
@@ -217,7 +224,7 @@ class Spool:
 
     def numbers(self) -> list[int]:
         """Numbers of the sealed batches that are there."""
-        return [int(name) for name in self._storage.names("sealed")]
+        return self._numbers("sealed")
 
     def sealed(self) -> int:
         """Number of batches that were sealed, with those that were forgotten."""
@@ -225,16 +232,24 @@ class Spool:
 
     def batch(self, number: int) -> SealedBatch:
         """A sealed batch."""
-        payload = unseal("micro-batch", _FORMAT, self._storage.read(f"sealed/{_name(number)}"))
-        return msgspec.convert(payload, SealedBatch)
+        path = f"sealed/{_name(number)}"
+        with self._reading(path):
+            found = msgspec.convert(unseal("micro-batch", _FORMAT, self._storage.read(path)), SealedBatch)
+            if found.number != number:
+                raise ValueError(f"it holds batch {found.number}")
+            return found
 
     def block(self, number: int, section: Section) -> pa.Table:
         """A block of a sealed batch."""
         path = f"blocks/{_name(number)}"
-        data = self._storage.read_range(path, section.offset, section.length)
-        if len(data) != section.length or zlib.crc32(data) != section.checksum:
-            raise Damaged(f"{self._storage.at(path)} does not match its checksum; restore it from a copy")
-        return pa.ipc.open_stream(data).read_all()
+        size = self._storage.size(path)
+        with self._reading(path):
+            if min(section.offset, section.length) < 0 or section.offset + section.length > size:
+                raise ValueError(f"it has {size} bytes, and {section.length} were expected at {section.offset}")
+            data = self._storage.read_range(path, section.offset, section.length)
+            if zlib.crc32(data) != section.checksum:
+                raise ValueError("it does not match its checksum")
+            return pa.ipc.open_stream(data).read_all()
 
     def forget(self, upto: int) -> None:
         """Delete the sealed batches below ``upto``, which nobody will ask for again."""
@@ -246,7 +261,7 @@ class Spool:
 
     def released(self) -> int:
         """Number of batches that were handed out, so far."""
-        return int(self._small("released", 0))
+        return self._small("released", int) or 0
 
     def release(self, count: int) -> None:
         """Remember that so many batches were handed out."""
@@ -259,8 +274,7 @@ class Spool:
 
     def tasks(self) -> "Tasks | None":
         """How the next batch is to be run; ``None`` before a receiver began."""
-        found = self._small("tasks", None)
-        return None if found is None else Tasks(int(found[0]), int(found[1]), float(found[2]))
+        return self._small("tasks", Tasks)
 
     def set_tasks(self, tasks: "Tasks") -> None:
         """Say how the next batch is to be run."""
@@ -268,7 +282,7 @@ class Spool:
 
     def times(self) -> list[tuple[int, float]]:
         """Number and seconds of the latest batches that the query has processed."""
-        return [(int(number), float(seconds)) for number, seconds in self._small("times", [])]
+        return self._small("times", list[tuple[int, float]]) or []
 
     def forget_times(self) -> None:
         """Forget how long batches took: they are of another run."""
@@ -289,24 +303,24 @@ class Spool:
                     size += file.stat().st_size
         return size
 
-    def bury(self, letters: Sequence[tuple[str, str]]) -> None:
+    def bury(self, letters: Sequence[tuple[str, str]]) -> bool:
         """Keep what could not be read, each with the reason; when this returns they survive a crash.
 
-        Beyond 64 MiB they are only counted, until the file is deleted.
+        Beyond 64 MiB they are only counted, until the file is deleted; then this is false.
         """
         self._letters += len(letters)
         path = self.folder / "dead-letters.jsonl"
-        lines = [
-            json.dumps({"time": time.time(), "reason": reason, "letter": letter}) + "\n" for letter, reason in letters
-        ]
+        buried = [{"time": time.time(), "reason": reason, "letter": letter} for letter, reason in letters]
         try:
-            if not path.exists() or path.stat().st_size < _LETTERS_BYTES:
-                _add_lines(path, lines, sync=True)
+            is_room = not path.exists() or path.stat().st_size < _LETTERS_BYTES
+            if is_room:
+                add_records(path, buried, sync=True)
         except OSError as error:
             raise StorageFailed(
                 f"could not write to {path}: {error}; make room and start the query again: what could not be read was "
                 "not acknowledged"
             ) from error
+        return is_room
 
     @property
     def letters(self) -> int:
@@ -316,23 +330,69 @@ class Spool:
     def record(self, line: dict[str, Any]) -> None:
         """Add a line to the history, of which the latest ``HISTORY_LINES`` are kept."""
         path = self.folder / "history.jsonl"
-        _add_lines(path, [json.dumps(line) + "\n"], sync=False)
+        add_records(path, [line], sync=False)
         if line["batch"] % HISTORY_LINES == HISTORY_LINES - 1:
-            lines = path.read_text().splitlines(keepends=True)[-HISTORY_LINES:]
-            self._storage.write(path.name, "".join(lines).encode())
+            lines = path.read_bytes().splitlines(keepends=True)[-HISTORY_LINES:]
+            self._storage.write(path.name, b"".join(lines))
 
     def history(self, latest: int | None = None) -> list[dict[str, Any]]:
         """Lines of the history, all or the latest; one that was cut short by a crash is left out."""
-        path = self.folder / "history.jsonl"
-        if not path.exists():
+        return self._lines("history.jsonl", latest)
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Lines of the dead letters: ``time``, ``reason``, and ``letter``, which is empty for a whole stream."""
+        return self._lines("dead-letters.jsonl")
+
+    def verify(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Checks of everything that is stored: what is checked, and a function that raises if it is damaged.
+
+        Nothing is changed. A receiver may be running: files that it deletes meanwhile are skipped.
+        """
+        yield "identity of the spool", self._verify_identity
+        yield from {f"{name} of the spool": getattr(self, name) for name in ("released", "tasks", "times")}.items()
+        for number in self.numbers():
+            yield f"sealed batch {number}", partial(self._verify_batch, number)
+        for number in self._numbers("open"):
+            yield f"open batch {number}", partial(self._verify_open, number)
+        for name in ("history.jsonl", "dead-letters.jsonl"):
+            yield name, partial(self._lines, name)
+
+    def _verify_identity(self) -> None:
+        if self._identity() is None:
+            raise InvalidArgument(
+                f"{self.folder} is not a spool: it has no file identity; give the folder of the option spool"
+            )
+
+    def _verify_batch(self, number: int) -> None:
+        try:
+            for section in self.batch(number).blocks:
+                rows = self.block(number, section).num_rows
+                if rows != section.rows:
+                    raise Damaged(
+                        f"a block of batch {number} in {self.folder} has {rows} rows, and {section.rows} were "
+                        "expected; restore it from a copy"
+                    )
+        except StorageFailed:
+            if self._is_sealed(number):  # not forgotten meanwhile
+                raise
+
+    def _verify_open(self, number: int) -> None:
+        try:
+            self._frames(number)
+        except StorageFailed:
+            if self._storage.exists(f"open/{_name(number)}"):  # not sealed meanwhile
+                raise
+
+    def _lines(self, name: str, latest: int | None = None) -> list[dict[str, Any]]:
+        if not self._storage.exists(name):
             return []
-        lines, found = path.read_text().splitlines(), []
-        for line in lines if latest is None else lines[-latest - 1 :]:
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue  # the process was killed while it wrote this line
-        return found if latest is None else found[-latest:]
+        lines = self._storage.read(name).split(b"\n")
+        skipped = 0 if latest is None else max(0, len(lines) - 1 - latest)
+        return list(records(b"\n".join(lines[skipped:]), self._storage.at(name), skipped + 1))
+
+    def _numbers(self, folder: str) -> list[int]:
+        """Numbers of the batches that have a file in a folder, in order."""
+        return [int(name) for name in self._storage.names(folder) if _NAME.fullmatch(name)]
 
     def _take_lock(self, patience: float) -> None:
         assert self._lock is not None  # noqa: S101 - this tells the type checker
@@ -357,34 +417,52 @@ class Spool:
             self._storage.write("identity", seal("spool", _IDENTITY_FORMAT, described))
             return
         _, known_schema, known_key = known
-        if known_key != list(key) or not pa.ipc.read_schema(pa.py_buffer(known_schema)).equals(schema):
+        if known_key != list(key) or not known_schema.equals(schema):
             raise Mismatch(
                 f"the spool {self.folder} holds tuples of another schema or key ({', '.join(known_key)}); use the same "
                 "ones, or a new spool"
             )
 
-    def _identity(self) -> Any:
+    def _identity(self) -> tuple[str, pa.Schema, list[str]] | None:
+        """Name, schema and key of the spool."""
         if not self._storage.exists("identity"):
             return None
-        return unseal("spool", _IDENTITY_FORMAT, self._storage.read("identity"))
+        with self._reading("identity"):
+            found = unseal("spool", _IDENTITY_FORMAT, self._storage.read("identity"))
+            name, schema, key = msgspec.convert(found, tuple[str, bytes, list[str]])
+            return name, pa.ipc.read_schema(pa.py_buffer(schema)), key
 
-    def _frames(self, path: Path) -> Iterator[Tuples]:
-        data = path.read_bytes()
-        whole = 0
-        for (stored, when, position), end in frames(data, str(path)):
-            yield Tuples(pa.ipc.open_stream(stored).read_all(), when, position)
+    def _frames(self, number: int) -> tuple[list[Tuples], int, memoryview]:
+        """Tuples of a batch that is not sealed, where the last whole frame ends, and what is behind it."""
+        path = f"open/{_name(number)}"
+        data, found, whole = self._storage.read(path), [], 0
+        for payload, end in frames(data, self._storage.at(path)):
+            with self._reading(path):
+                stored, when, position = msgspec.convert(payload, tuple[bytes, float, Any])
+                found.append(Tuples(pa.ipc.open_stream(stored).read_all(), when, position))
             whole = end
-        if whole < len(data):
-            self._storage.write(f"cut-off/{path.name}-{whole}", data[whole:])
-            os.truncate(path, whole)
+        return found, whole, memoryview(data)[whole:]
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        """Name the file where its content is damaged, or is not what its checksum promises."""
+        try:
+            yield
+        except FormatError as error:
+            raise type(error)(f"{self._storage.at(path)}: {error}") from error
+        except StorageFailed:
+            raise
+        except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
+            raise Damaged(f"{self._storage.at(path)} is damaged: {error}; restore it from a copy") from error
 
     def _is_sealed(self, number: int) -> bool:
         return self._storage.exists(f"sealed/{_name(number)}")
 
-    def _small(self, name: str, otherwise: Any) -> Any:
+    def _small(self, name: str, kind: type[_T]) -> _T | None:
         if not self._storage.exists(name):
-            return otherwise
-        return unseal(f"spool-{name}", _FORMAT, self._storage.read(name))
+            return None
+        with self._reading(name):
+            return msgspec.convert(unseal(f"spool-{name}", _FORMAT, self._storage.read(name)), kind)
 
     def _keep(self, name: str, value: Any) -> None:
         self._storage.write(name, seal(f"spool-{name}", _FORMAT, value))
@@ -407,22 +485,6 @@ def _local(folder: str) -> Path:
             "the driver and all executors reach"
         )
     return Path(folder)
-
-
-def _add_lines(path: Path, lines: Sequence[str], *, sync: bool) -> None:
-    """Write lines to the end of a file, with ``sync`` to the disk; what a killed writer left of one stays apart."""
-    is_new = not path.exists()
-    with path.open("a+b") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                lines = ["\n", *lines]
-        file.write("".join(lines).encode())
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    if sync and is_new:
-        sync_folder(str(path.parent))
 
 
 def _name(number: int) -> str:

@@ -19,7 +19,7 @@ from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
-from equipoise.microbatch.socket_feed import SocketFeed
+from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import BUCKET, Section, Spool
 
 Offset = dict[str, Any]
@@ -31,7 +31,7 @@ FEEDS = ("socket", "connect", "replay", "generate")
 _OPTIONS = {
     "schema", "key", "spool", "feed", "interval", "early", "method", "blocks", "buckets", "least", "most", "weight",
     "spoolbytes", "host", "port", "format", "patience", "path", "rate", "curve", "swing", "period", "keys", "exponent",
-    "seed", "count",
+    "seed", "count", "connections", "idle", "waitingbytes", "linebytes", "messagerows", "messagebytes",
 }  # fmt: skip
 
 
@@ -59,6 +59,10 @@ def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] |
         ``count``), or the name of a function that was registered. ``format`` of the network feeds: ``json`` or
         ``arrow``. The rate of ``replay`` and ``generate``: ``rate``, ``curve`` (constant, sinusoidal, step, ramp),
         ``swing``, ``period``.
+    ``connections``, ``idle``, ``waitingBytes``, ``lineBytes``, ``messageRows``, ``messageBytes``
+        Bounds on what senders of the network feeds may take; default 64 connections, ``5 minutes`` to complete a line
+        or an Arrow message, 64 MiB of tuples that wait, 1 MiB a line, 1,000,000 rows and 32 MiB an Arrow message. See
+        ``equipoise.microbatch.socket_feed.Limits``.
     ``interval``, ``early``
         Length of a batch, and the part of it by which it is closed before Spark asks for it; default 1 second and 0.05.
     ``blocks``, ``buckets``, ``least``, ``most``
@@ -256,6 +260,7 @@ def _feed(options: Mapping[str, str], schema: pa.Schema, functions: Mapping[str,
             options.get("format", "json"),
             connect=name == "connect",
             patience=_number("patience", float)(options.get("patience", "30")),
+            limits=_limits(options),
         )
     if name == "replay":
         if "path" not in options:
@@ -274,6 +279,19 @@ def _feed(options: Mapping[str, str], schema: pa.Schema, functions: Mapping[str,
     raise InvalidArgument(
         f"feed must be one of {known}, got {name!r}; register functions with equipoise.spark.register"
     )
+
+
+def _limits(options: Mapping[str, str]) -> Limits:
+    names = {"connections": "connections", "waiting_bytes": "waitingBytes", "line_bytes": "lineBytes"}
+    names |= {"message_rows": "messageRows", "message_bytes": "messageBytes"}
+    given: dict[str, Any] = {
+        name: _number(option, int)(options[option.lower()])
+        for name, option in names.items()
+        if option.lower() in options
+    }
+    if "idle" in options:
+        given["idle"] = seconds_of("idle", options["idle"])
+    return Limits(**given)
 
 
 def _rate(options: Mapping[str, str]) -> Rate:

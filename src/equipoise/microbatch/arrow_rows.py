@@ -1,0 +1,212 @@
+"""Tuples from an Arrow stream of the network: nothing of a record batch is used before it is valid in full."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from equipoise.microbatch.arrow_messages import Bounds, Messages
+from equipoise.microbatch.dead_letters import Refused, shown_row
+
+_BLOCK = 64  # rows that are converted together where all of them could not be
+_OPTIONS = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+
+
+class ArrowRows:
+    """Record batches of a stream, each valid in full.
+
+    Parameters
+    ----------
+    receive
+        Gives so many bytes of the stream, fewer where it ends.
+    completed
+        Called when a message has come in full.
+    schema
+        Schema of the tuples.
+    bounds
+        Sizes that a message may have.
+    """
+
+    def __init__(
+        self, receive: Callable[[int], bytes], completed: Callable[[], None], schema: pa.Schema, bounds: Bounds
+    ) -> None:
+        self._messages = Messages(receive, completed, bounds)
+        self._schema, self._bounds = schema, bounds
+        self._names: list[str] = []
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Every record batch; raises ``Refused`` where the stream does not fit, is broken, or asks for too much."""
+        try:
+            reader = self._decoded(lambda: pa.ipc.open_stream(self._messages, options=_OPTIONS))
+        except Refused:
+            if self._messages.is_empty:  # a sender that came and went
+                return
+            raise
+        self._require(reader.schema)
+        while (batch := self._decoded(lambda: next(reader, None))) is not None:
+            valid = self._valid(batch)
+            self._require_size(valid)
+            yield valid
+
+    def fitted(self, batch: pa.RecordBatch) -> tuple[pa.Table, list[tuple[str, str]]]:
+        """Tuples of a valid batch, and its rows that do not fit the schema, each with the reason."""
+        tables, letters = [], []
+        found = self._cast(batch)
+        if isinstance(found, pa.Table):
+            return found, []
+        for start in range(0, len(batch), _BLOCK):
+            block = batch.slice(start, _BLOCK)
+            found = self._cast(block)
+            if isinstance(found, pa.Table):
+                tables.append(found)
+                continue
+            for row in range(len(block)):
+                found = self._cast(block.slice(row, 1))
+                if isinstance(found, pa.Table):
+                    tables.append(found)
+                else:
+                    letters.append((shown_row(self._names, block.slice(row, 1)), found))
+        return pa.concat_tables([self._schema.empty_table(), *tables]), letters
+
+    def _decoded(self, decode: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+        try:
+            return decode()
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(
+                f"message {self._messages.count} cannot be decoded ({_first(error)}), and an Arrow IPC stream was "
+                "expected; send it again"
+            ) from error
+
+    def _require(self, found: pa.Schema) -> None:
+        """Refuse a stream whose columns are not those of the schema, or cannot be converted to them."""
+        wanted = self._schema
+        try:
+            self._names = found.names
+            for field in found:
+                _require_scale(field.name, field.type)
+            fields = _fields(found, wanted.names)
+            for field in fields:
+                _require_plain(field.name, field.type)
+            pa.schema(fields).empty_table().select(wanted.names).cast(wanted)
+        except Refused:
+            raise
+        except Exception as error:
+            columns = ", ".join(f"{field.name} {field.type}" for field in wanted)
+            raise Refused(
+                f"the schema of the stream does not match: {_first(error)}; the columns {columns} were expected, or "
+                "such as can be converted to them: send those"
+            ) from error
+
+    def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch if it is valid in full; text that is not UTF-8 is replaced by its bytes, to be found row by row."""
+        try:
+            batch.validate(full=True)
+        except pa.ArrowException as error:
+            columns = [column.view(_BYTES.get(column.type, column.type)) for column in batch.columns]
+            fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+            batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+            try:
+                batch.validate(full=True)
+            except pa.ArrowException:
+                raise Refused(
+                    f"message {self._messages.count} is damaged ({_first(error)}), and {batch.num_rows:,} valid rows "
+                    "were expected; send it again"
+                ) from error
+        return batch
+
+    def _require_size(self, batch: pa.RecordBatch) -> None:
+        """Refuse short columns that refer to one long value again and again."""
+        for name in self._schema.names:
+            size = _written_out(batch.column(name))
+            if size > self._bounds.bytes:
+                raise Refused(
+                    f"column {name} of message {self._messages.count} has {size:,} bytes when it is written out, and "
+                    f"at most {self._bounds.bytes:,} were expected; send smaller record batches, or raise messageBytes"
+                )
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.Table | str:
+        """Tuples of a batch, or the reason why some of its rows are none."""
+        try:
+            table = pa.Table.from_batches([batch]).select(self._schema.names)
+            for place, field in enumerate(self._schema):
+                if table.schema.types[place] in _BYTES.values() and not _is_bytes(field.type):
+                    table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
+            table = table.cast(self._schema)
+            table.validate(full=True)
+        except (pa.ArrowException, ValueError) as error:
+            return f"{_first(error)}; send values that fit the schema"
+        return table
+
+
+def _fields(found: pa.Schema, names: list[str]) -> list[pa.Field]:
+    """Fields of these names, each of which must be there once."""
+    fields = [field for field in found if field.name in names]
+    if sorted(field.name for field in fields) != sorted(names):
+        raise ValueError(f"it has the columns {', '.join(found.names)}"[:500])
+    return fields
+
+
+def _first(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:500]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(is_kind(kind) for is_kind in (types.is_binary, types.is_large_binary, types.is_binary_view))
+
+
+def _require_plain(name: str, kind: pa.DataType) -> None:
+    """Refuse types of which a few bytes may stand for any number of values."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        is_plain = not (pa.types.is_nested(kind) or _is_view(kind))
+    else:
+        is_plain = _is_view(kind) or _holds_itself(kind)
+    if not is_plain:
+        raise Refused(
+            f"column {name} is {kind}; a type whose values are not shared or run-length encoded was expected: convert "
+            "it to one"
+        )
+
+
+def _require_scale(name: str, kind: pa.DataType) -> None:
+    """Refuse decimals of a scale that Arrow does not check, and looks up powers of ten by."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
+        raise Refused(
+            f"column {name} has the type {kind}, and a scale from 0 to {kind.precision} was expected; send "
+            "such decimals"
+        )
+    for child in range(kind.num_fields):
+        _require_scale(name, kind.field(child).type)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _holds_itself(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_nested(kind) and not (types.is_list_view(kind) or types.is_large_list_view(kind)):
+        is_known = not (types.is_union(kind) or types.is_run_end_encoded(kind))
+        return is_known and all(_holds_itself(kind.field(child).type) for child in range(kind.num_fields))
+    shared = (types.is_list_view, types.is_large_list_view, types.is_run_end_encoded, types.is_dictionary, _is_view)
+    return not (any(is_shared(kind) for is_shared in shared) or isinstance(kind, pa.BaseExtensionType))
+
+
+def _written_out(column: pa.Array) -> int:
+    """Bytes of a valid column without sharing."""
+    if pa.types.is_dictionary(column.type):
+        values = column.dictionary
+        if _is_bytes(values.type) or values.type in _BYTES:
+            return int(pc.sum(pc.binary_length(values).take(column.indices)).as_py() or 0)
+        return len(column) * 32
+    if _is_view(column.type):
+        lengths = np.frombuffer(column.buffers()[1] or b"", "<i4")[::4][column.offset : column.offset + len(column)]
+        return int(np.maximum(lengths, 0).sum(dtype=np.int64))
+    return int(column.nbytes)

@@ -1,0 +1,192 @@
+"""One connection of a socket feed, and what has arrived over all of them and waits to be read."""
+
+import json
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from equipoise.microbatch.dead_letters import TimedOut
+
+READ_BYTES = 1 << 18
+"""Bytes that are received at once."""
+
+_LAST_WORD = 10.0  # seconds that a sender may take to read its last acknowledgements
+_DRAIN = 2.0  # seconds for which bytes that nobody reads any more are thrown away
+_LETTER_BYTES = 200  # of memory for a dead letter, besides its text
+
+
+class Incoming:
+    """Bytes of a connection, for which the sender has so many seconds until it completes a line or a message.
+
+    A sender of a byte a second gets no more time than one that is silent.
+    """
+
+    def __init__(self, connection: socket.socket, idle: float) -> None:
+        self._connection, self._idle = connection, idle
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
+        self.restart()
+
+    def restart(self, begun: int = 0) -> None:
+        """Give the sender its time anew: all that came is complete, but for the last so many bytes."""
+        self._until = time.monotonic() + self._idle
+        self.begun = begun
+
+    def receive(self, most: int) -> bytes:
+        """Some bytes; none where the stream ends, also where the sender is gone."""
+        while True:
+            left = self._until - time.monotonic()
+            if left <= 0 or not self._readable.poll(1000 * left):
+                raise TimedOut(f"no whole line or message for {self._idle:g} seconds")
+            try:
+                found = self._connection.recv(most, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                return b""
+            self.begun += len(found)
+            return found
+
+    def exactly(self, count: int) -> bytes:
+        """So many bytes, fewer where the stream ends; memory is taken only for bytes that have come."""
+        parts, left = [], count
+        while left and (part := self.receive(min(left, READ_BYTES))):
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def drained(self) -> int:
+        """Throw away what still comes, for a while, so that the sender can read its last line; number of bytes."""
+        self._until = time.monotonic() + min(_DRAIN, self._idle)
+        count = 0
+        try:
+            while part := self.receive(READ_BYTES):
+                count += len(part)
+        except TimedOut:
+            return count
+        return count
+
+
+class Sender:
+    """The other end of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.sent = self.accepted = 0
+        self._told = 0
+        self._unsent = b""  # of a line that was sent in part
+        self._telling = threading.Condition()
+
+    def accept(self, count: int) -> None:
+        """Count what is on disk and say so without waiting; slow readers miss acknowledgements, not the last one."""
+        if not count:
+            return  # the connection may be ending, and its last line may take a while
+        with self._telling:
+            self.accepted += count
+            self._telling.notify_all()
+            try:
+                self._tell(socket.MSG_DONTWAIT)
+            except OSError:
+                return
+
+    def wait(self, is_closed: Callable[[], bool]) -> None:
+        """Wait until all that was sent is on disk, or the feed is closed."""
+        with self._telling:
+            while self.accepted < self.sent and not is_closed():
+                self._telling.wait(0.5)
+
+    def finish(self, error: str | None) -> None:
+        """Say the rest, with the reason why the connection ends where that is an error, and end this side."""
+        with self._telling:
+            self._connection.settimeout(_LAST_WORD)
+            self._tell(0)
+            if error is not None:
+                self._connection.sendall(json.dumps({"accepted": self.accepted, "error": error}).encode() + b"\n")
+            self._connection.shutdown(socket.SHUT_WR)
+            self._connection.settimeout(None)
+
+    def _tell(self, flags: int) -> None:
+        while self._unsent or self._told < self.accepted:
+            if not self._unsent:
+                self._told = self.accepted
+                self._unsent = json.dumps({"accepted": self._told}).encode() + b"\n"
+            self._unsent = self._unsent[self._connection.send(self._unsent, flags) :]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """Tuples and dead letters of some lines or rows of a sender.
+
+    Parameters
+    ----------
+    sender
+        Where they came from.
+    count
+        Lines or rows.
+    table, letters
+        Tuples, and what could not be read, each with the reason.
+    """
+
+    sender: Sender
+    count: int
+    table: pa.Table
+    letters: Sequence[tuple[str, str]] = ()
+    bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        letters = sum(_LETTER_BYTES + len(text) for text, _ in self.letters)
+        object.__setattr__(self, "bytes", int(self.table.nbytes) + letters)
+
+
+class Waiting:
+    """Queue that is bounded by the bytes in it; an entry of any size fits into an empty one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._entries: deque[Arrived] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def put(self, arrived: Arrived) -> None:
+        """Add at the end, once there is room; nothing where the queue is closed."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_closed or not self._entries or self._bytes + arrived.bytes <= self._most
+            )
+            if not self._is_closed:
+                self._entries.append(arrived)
+                self._bytes += arrived.bytes
+                self._changed.notify_all()
+
+    def get(self, seconds: float) -> Arrived | None:
+        """Take the first, waiting for it no longer than so many seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._entries), seconds):
+                return None
+            first = self._entries.popleft()
+            self._bytes -= first.bytes
+            self._changed.notify_all()
+            return first
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+def peer(connection: Any) -> str:
+    """Address of the other end, for messages."""
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:
+        return "a sender that is gone"
+    return f"{host}:{port}"

@@ -1,0 +1,247 @@
+"""Tuples from lines of JSON objects, in time proportional to the bytes, however many lines are bad.
+
+All lines are parsed at once by ``pyarrow.json``. Where that fails, each line is checked in Python against the rules of
+``pyarrow.json``, and those that pass are parsed at once. Lines that the check let through wrongly are then parsed in
+blocks, and those of a bad block one by one.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+
+from equipoise.microbatch.dead_letters import shown
+
+_BLOCK = 64  # lines that are parsed together where all of them could not be
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T][\d:.]*(Z|[+-][\d:]*)?)?", re.ASCII)
+_Check = Callable[[Any], bool]
+
+
+def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
+    """Tuples from lines, and the lines that are not tuples, each with the reason.
+
+    Columns that a line lacks are NULL, and columns that the schema lacks are ignored. Blank lines are neither.
+
+    Parameters
+    ----------
+    lines
+        Without their ends.
+    schema
+        Schema of the tuples.
+    """
+    objects, letters = [], []
+    for line in lines:
+        if line.lstrip()[:1] == b"{":
+            objects.append(line)
+        elif line.strip():
+            letters.append((shown(line), "not a JSON object, which was expected; send one object a line"))
+    table = _parsed(objects, schema)
+    if isinstance(table, pa.Table):
+        return table, letters
+    good, doubtful, bad = _sifted(objects, schema)
+    letters += bad
+    tables = []
+    for each in (good, doubtful):
+        found, bad = _in_blocks(each, schema)
+        tables += found
+        letters += bad
+    return pa.concat_tables([schema.empty_table(), *tables]), letters
+
+
+def unreadable(schema: pa.Schema) -> str | None:
+    """Reason why JSON cannot have the types of a schema; ``None`` where it can."""
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    found = _parsed([b"{}"], nullable)
+    return None if isinstance(found, pa.Table) else found
+
+
+def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[bytes], list[tuple[str, str]]]:
+    """Lines that pass the check, lines of which only a parser can tell, and bad lines with their reasons."""
+    doubtful: list[bytes] = []
+    letters: list[tuple[str, str]] = []
+    for converts in (False, True):  # conversions are slow to check, and seldom wrong
+        check, good = _object(schema, converts), []
+        for line in lines:
+            reason = _fault(line, check)
+            if reason is None:
+                good.append(line)
+            elif reason:
+                letters.append((shown(line), reason))
+            else:
+                doubtful.append(line)
+        lines = good
+        if isinstance(_parsed(lines, schema), pa.Table):
+            break
+    return lines, doubtful, letters
+
+
+def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table | str:
+    """Table with a row for each line, or the reason why there is none."""
+    if not lines:
+        return schema.empty_table()
+    data = b"\n".join(lines) + b"\n"
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    read = pyarrow.json.ReadOptions(block_size=len(data) + 1, use_threads=False)
+    try:
+        table = pyarrow.json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)
+        table.validate(full=True)  # strings need not be UTF-8 yet, nor decimals fit their precision
+    except (pa.ArrowException, ValueError) as error:
+        return str(error).splitlines()[0]
+    if table.num_rows != len(lines):
+        return f"{table.num_rows} JSON objects in {len(lines)} lines; send one object a line"
+    return table
+
+
+def _in_blocks(lines: Sequence[bytes], schema: pa.Schema) -> tuple[list[pa.Table], list[tuple[str, str]]]:
+    """Tables of the lines that can be parsed, and the others with their reasons; at most a little over n parses."""
+    table = _parsed(lines, schema)
+    if isinstance(table, pa.Table):
+        return [table], []
+    if len(lines) == 1:
+        return [], [(shown(lines[0]), table)]
+    step = _BLOCK if len(lines) > _BLOCK else 1
+    tables, letters = [], []
+    for start in range(0, len(lines), step):
+        found, bad = _in_blocks(lines[start : start + step], schema)
+        tables += found
+        letters += bad
+    return tables, letters
+
+
+class _Number(str):
+    """Text of a JSON number."""
+
+    __slots__ = ()
+
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=tuple, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+).decode
+
+
+def _fault(line: bytes, check: "Callable[[Any], str | None]") -> str | None:
+    """Reason why a line is not a tuple; ``None`` where none was found, empty where only a parser can tell."""
+    try:
+        text, is_text = line.decode(), True
+    except UnicodeDecodeError:
+        text, is_text = line.decode("utf-8", "surrogateescape"), False
+    try:
+        found = _decode(text.strip(" \t\r"))
+    except RecursionError:
+        return ""
+    except json.JSONDecodeError as error:
+        if "Inf" in text or "NaN" in text:  # pyarrow.json knows more spellings of them
+            return ""
+        return f"not JSON: {error.msg} at character {error.pos}; send one whole object a line"
+    if _SURROGATE.search(line):
+        if not is_text:
+            return ""
+        if _has_surrogate(found):
+            return r"a \u escape is half of a surrogate pair; send text as UTF-8"
+    return check(found)
+
+
+def _has_surrogate(value: Any) -> bool:
+    if isinstance(value, str):
+        return not _is_text(value)
+    return isinstance(value, list | tuple) and any(map(_has_surrogate, value))
+
+
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _object(fields: Any, converts: bool) -> "Callable[[Any], str | None]":
+    """Check of the members of a JSON object against fields; gives the reason why they do not fit.
+
+    With ``converts`` it also checks that text can be converted to timestamps and decimals.
+    """
+    known = {field.name: (_kind(field.type, converts), field) for field in fields}
+    required = [field.name for field in fields if not field.nullable]
+
+    def check(members: Any) -> str | None:
+        seen = set()
+        for name, value in members:
+            if name not in known:
+                continue
+            if name in seen:
+                return f"column {name} is there twice, and was expected once; send it once"
+            seen.add(name)
+            fits, field = known[name]
+            if value is None:
+                if not field.nullable:
+                    return f"column {name} is null, and was expected to have a value; send one"
+            elif not fits(value):
+                found = shown(str(value)[:100].encode("utf-8", "surrogateescape"))
+                return f"column {name} holds {found}, and {field.type} was expected; send such a value or null"
+        for name in required:
+            if name not in seen:
+                return f"column {name} is not there, and was expected to have a value; send one"
+        return None
+
+    return check
+
+
+def _kind(kind: pa.DataType, converts: bool) -> _Check:  # noqa: PLR0911 - a case for each kind of type
+    """Check of a JSON value, other than null, against a type."""
+    types = pa.types
+    if types.is_integer(kind) or types.is_date(kind) or types.is_time(kind):
+        return _whole(kind.bit_width, types.is_unsigned_integer(kind))
+    if types.is_floating(kind):
+        return lambda value: isinstance(value, _Number)
+    if types.is_boolean(kind):
+        return lambda value: isinstance(value, bool)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return lambda value: type(value) is str and _is_text(value)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return lambda value: type(value) is str
+    if types.is_timestamp(kind):
+        local, zoned = pa.timestamp(kind.unit), pa.timestamp(kind.unit, "UTC")  # either is read, whatever the type
+        return lambda value: (
+            type(value) is str
+            and (found := _TIME.fullmatch(value)) is not None
+            and (not converts or _converts(value, zoned if found[1] else local))
+        )
+    if types.is_decimal(kind):
+        return lambda value: isinstance(value, str) and (not converts or _converts(str(value), kind))
+    if types.is_list(kind):
+        item, field = _kind(kind.value_type, converts), kind.value_field
+        return lambda value: (
+            isinstance(value, list) and all(field.nullable if each is None else item(each) for each in value)
+        )
+    if types.is_struct(kind):
+        check = _object(kind, converts)
+        return lambda value: isinstance(value, tuple) and check(value) is None
+    return lambda _: not types.is_null(kind)
+
+
+def _whole(bits: int, is_unsigned: bool) -> _Check:
+    least, most = (0, 2**bits - 1) if is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    def check(value: Any) -> bool:
+        if not isinstance(value, _Number) or len(value) > 20:
+            return False
+        try:
+            return bool(least <= int(value) <= most)
+        except ValueError:  # a fraction or an exponent
+            return False
+
+    return check
+
+
+def _converts(text: str, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(text).cast(kind)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
