@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+from contextlib import closing, suppress
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -19,15 +20,13 @@ from equipoise.dashboard import DashboardServer, Watcher, server
 
 def ask(serving, path="/", method="GET", headers=None, host="127.0.0.1"):
     """Status, headers and body of one request; ``headers`` in place of the usual ones."""
-    connection = http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=30)
-    connection.putrequest(method, path, skip_host=True)
-    for name, value in ({"Host": host} if headers is None else headers).items():
-        connection.putheader(name, value)
-    connection.endheaders()
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer.status, dict(answer.getheaders()), body
+    with closing(http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=30)) as connection:
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in ({"Host": host} if headers is None else headers).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
 
 
 def raw(serving, request):
@@ -215,6 +214,7 @@ class Listener:
                 return json.loads(fields["data"])
 
     def close(self):
+        self.answer.close()
         self.connection.close()
 
 
@@ -254,7 +254,6 @@ def test_too_many_listeners_are_refused_until_one_leaves(serve, lived, monkeypat
     assert first.snapshot() == second.snapshot()
     assert ask(serving, "/events")[0] == 503
     first.close()
-    first.answer.close()
     until = time.monotonic() + 30
     while (third := Listener(serving)).answer.status == 503 and time.monotonic() < until:
         time.sleep(0.05)
@@ -327,3 +326,112 @@ def test_more_clients_than_there_is_room_for_are_turned_away(serving):
         assert second.recv(1) == b"", "closed without an answer"
         first.sendall(b"GET /data HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert first.recv(12) == b"HTTP/1.1 200"
+
+
+def wait_until(holds):
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until, "it did not come about within 30 seconds"
+        time.sleep(0.02)
+
+
+def answered(serving):
+    """Whether a new client gets the data; one for whom there is no room is turned away."""
+    try:
+        return ask(serving, "/data")[0] == 200
+    except (ConnectionError, http.client.HTTPException):
+        return False
+
+
+@pytest.fixture
+def connect():
+    """Opens connections to a server; they stay open until the test ends."""
+    lines = []
+
+    def open_one(serving, request=b""):
+        lines.append(socket.create_connection(("127.0.0.1", serving.server_port), timeout=30))
+        lines[-1].sendall(request)
+        return lines[-1]
+
+    yield open_one
+    for line in lines:
+        line.close()
+
+
+def is_closed(line):
+    try:
+        return line.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_requests_that_do_not_end_make_room_after_the_deadline(serve, lived, monkeypatch, connect):
+    monkeypatch.setattr(server, "CLIENTS", 9)
+    monkeypatch.setattr(server, "_REQUEST_SECONDS", 0.5)
+    serving = serve(lived)
+    half = [
+        connect(serving, start) for start in (b"", b"GET /data HTTP/1.1\r\n", b"GET /data HTTP/1.1\r\nHost: loc") * 3
+    ]
+    done = threading.Event()
+
+    def dribble():
+        while not done.wait(0.02):
+            for line in half[::2]:
+                with suppress(OSError):  # closed by now
+                    line.send(b"a")
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    try:
+        wait_until(lambda: answered(serving))
+        assert all(is_closed(line) for line in half)
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_connection_that_idles_after_an_answer_is_closed(serve, lived, monkeypatch, connect):
+    monkeypatch.setattr(server, "_REQUEST_SECONDS", 1.0)
+    line = connect(serve(lived), b"GET /nothing-else HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    found = b"".join(iter(lambda: line.recv(65536), b""))
+    assert found.startswith(b"HTTP/1.1 404")
+    line = connect(serve(lived), 2 * b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    found = b"".join(iter(lambda: line.recv(65536), b""))
+    assert found.count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_listener_that_does_not_read_makes_room(serve, lived, monkeypatch, connect):
+    monkeypatch.setattr(server, "LISTENERS", 1)
+    monkeypatch.setattr(server, "_LISTENING_SECONDS", 0.5)
+    serving = serve(lived)
+    connect(serving, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    listeners = []
+
+    def admitted():
+        listeners.append(Listener(serving))
+        return listeners[-1].answer.status == 200
+
+    wait_until(admitted)
+    assert listeners[-1].snapshot()["status"] == "finished"
+    rest = listeners[-1].answer.read()
+    assert rest.endswith(b"retry: 100\n\n"), "the page asks again at once"
+    for each in listeners:
+        each.close()
+
+
+def test_a_listener_whose_buffers_are_full_makes_room(serve, lived, monkeypatch, connect):
+    monkeypatch.setattr(server, "LISTENERS", 1)
+    monkeypatch.setattr(server, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(server, "_ANSWER_SECONDS", 0.5)
+    serving = serve(lived)
+    seen, told = serving.watcher.look(), []
+
+    def look():
+        told.append(seen._replace(number=len(told), json=b"[%s]" % bytes(1_000_000)))
+        return told[-1]
+
+    monkeypatch.setattr(serving.watcher, "look", look)
+    connect(serving, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    wait_until(lambda: told and serving.listeners._value == 1)
+    assert len(told) > 1

@@ -144,6 +144,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """How it stands with the query, in one word."""
     message: str
     """The same in a sentence."""
+    undelivered: int | None = None
+    """The batch that is committed, not delivered; while the query runs it may be on its way to the sink."""
     batches: list[Batch]
     """The latest batches, oldest first."""
     tasks: list[Task]

@@ -58,6 +58,11 @@ def _about_batch(snapshot: Snapshot) -> Iterable[str]:
         ("batch_work_seconds", "Time of the user's code in all tasks of the last batch.", last.work_seconds),
         ("batch_target_seconds", "Time that a batch may take, where that is known.", last.target_seconds),
         ("busy_ratio", "Part of the time of all partitions that the work took.", last.busy),
+        (
+            "undelivered_batches",
+            "1 where the last batch is committed, not delivered.",
+            snapshot.undelivered is not None,
+        ),
         ("state_bytes", "Bytes of state.", last.state_bytes),
         ("partitions", "Number of partitions of the last batch.", last.partitions),
         ("plan_version", "Plan of the next batch.", last.next_plan),

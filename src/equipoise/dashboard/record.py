@@ -156,7 +156,7 @@ def _added(totals: Totals, rows: list[Row]) -> Totals:
 def _wished(wishes: Wishes) -> str | None:
     wished = []
     if wishes.hold is not None:
-        wished.append("plain hash" if wishes.hold == "hash" else f"plan {wishes.hold}")
+        wished.append("plain hash" if wishes.hold == "hash" else f"plan {int(wishes.hold[:10])}")
     if wishes.partitions is not None:
         wished.append(f"{wishes.partitions} partitions")
     return " and ".join(wished) or None

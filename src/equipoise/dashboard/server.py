@@ -8,6 +8,7 @@
     /metrics    the same figures for Prometheus
 """
 
+import io
 import socket
 import sys
 import threading
@@ -30,8 +31,11 @@ LISTENERS = 32
 """Pages that may listen for events at a time."""
 
 CLIENTS = 4 * LISTENERS
-"""Connections that may be open at a time; one that idles for a minute is closed."""
+"""Connections that may be open at a time."""
 
+_REQUEST_SECONDS = 10.0  # from the connection, or from the last answer, to the end of the head of a request
+_ANSWER_SECONDS = 30.0  # for a client to take what is sent to it
+_LISTENING_SECONDS = 600.0  # after which a stream of events ends; a page asks again at once
 _TEXT = "text/plain; charset=utf-8"
 _HEARTBEAT = 15.0  # seconds without news after which a listener is told that the server is there
 _LOOK_EVERY = 1.0
@@ -54,6 +58,7 @@ class DashboardServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = CLIENTS  # with the usual 5, a burst of clients waits for seconds to be accepted
 
     def __init__(
         self,
@@ -128,13 +133,42 @@ class DashboardServer(ThreadingHTTPServer):
         self.server_close()
 
 
+class _Incoming(io.RawIOBase):
+    """Bytes of a client until a deadline, however they dribble in."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request did not end in time")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one client."""
 
     server: DashboardServer
     server_version, sys_version = f"equipoise/{__version__}", ""
     protocol_version = "HTTP/1.1"
-    timeout = 60  # seconds for a request to arrive
+
+    def setup(self) -> None:
+        """Read requests with a deadline for each as a whole; a time-out of the socket would count for each read."""
+        super().setup()
+        self.rfile.close()
+        self._incoming = _Incoming(self.connection)
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def handle_one_request(self) -> None:
+        """Answer a request, if it arrives in time."""
+        self._incoming.deadline = time.monotonic() + _REQUEST_SECONDS
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """Answer, if the client may ask and there is such a page."""
@@ -203,8 +237,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"retry: 2000\n\n")
         self._tell(seen)
         told = time.monotonic()
+        end = told + _LISTENING_SECONDS
         stopping = False
         while not stopping:
+            if time.monotonic() >= end:
+                self.wfile.write(b"retry: 100\n\n")
+                return
             stopping = self.server.stopping.wait(_LOOK_EVERY)  # and then tells what has changed for a last time
             latest = self.server.watcher.look()
             if latest.number != seen.number:
@@ -238,6 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
         }
+        self.connection.settimeout(_ANSWER_SECONDS)
         self.send_response(status)
         for name, value in (always | headers).items():
             self.send_header(name, value)

@@ -12,6 +12,7 @@ from equipoise.errors import Damaged, EquipoiseError, InvalidArgument, LogBroken
 from equipoise.microbatch.spool import Spool
 from equipoise.state.checkpoint import Checkpoint, Identity, Wishes
 from equipoise.state.fencing import Tenancy, tenancy
+from equipoise.state.halves import undelivered
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -44,6 +45,7 @@ class _Look(NamedTuple):
     head: int
     held: Tenancy
     wishes: Wishes
+    undelivered: int | None
     source: tuple[int, int]
 
 
@@ -121,7 +123,7 @@ class Watcher:
             return self._snapshot("empty", "No query has been started here yet; this page waits for it.")
         wishes = checkpoint.wishes()
         latest = (source[-1].batch, len(source)) if source else (-1, 0)
-        look = _Look(identity.name, head, tenancy(self._storage), wishes, latest)
+        look = _Look(identity.name, head, tenancy(self._storage), wishes, undelivered(self._storage, head), latest)
         if look == self._last:
             return None
         record = self._continued(identity, head)
@@ -132,9 +134,11 @@ class Watcher:
         if not record.batches():
             message = f"No batch has been committed yet. {message}"
             status = "running" if status == "running" else "empty"
+        if look.undelivered is not None and status != "running":
+            message = f"Batch {look.undelivered} is committed, not delivered; the next start delivers it. {message}"
         found = self._snapshot(status, message, wishes, source)
         self._last = look
-        return found
+        return msgspec.structs.replace(found, undelivered=look.undelivered)
 
     def _continued(self, identity: Identity, head: int) -> QueryRecord:
         """What is known of the query, unless another one or an older copy of it has taken its place."""

@@ -39,7 +39,8 @@ function drawHead() {
   byId("status").className = `badge ${kind}`;
   byId("where").textContent = snapshot.key.length ? `by ${snapshot.key.join(", ")} in ${snapshot.location}` : snapshot.location;
   byId("message").textContent = snapshot.message;
-  byId("message").className = ["damaged", "newer", "stopped"].includes(snapshot.status) ? "alarm" : "muted";
+  byId("message").className = ["damaged", "newer", "stopped"].includes(snapshot.status) ||
+    (snapshot.undelivered !== null && snapshot.status !== "running") ? "alarm" : "muted";
   document.title = `equipoise: ${word}`;
 }
 
