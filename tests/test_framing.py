@@ -80,6 +80,49 @@ def test_a_sound_envelope_around_garbage_is_damage():
         unseal("thing", 3, with_checksum(head + body))
 
 
+def around(body):
+    """``body`` as the payload of a sound envelope."""
+    return with_checksum(SEALED[:12] + struct.pack("<Q", len(body)) + body)
+
+
+@pytest.mark.parametrize("length", [0, 2**31, 2**60, 2**64 - 1])
+def test_an_absurd_length_of_the_payload_is_damage(length):
+    body = SEALED[:12] + struct.pack("<Q", length) + SEALED[20:-4]
+    with pytest.raises(Damaged, match=f"has {len(SEALED)} bytes but says {24 + length}"):
+        unseal("thing", 3, with_checksum(body))
+
+
+@pytest.mark.parametrize("length", [6, 200, 255])
+def test_a_name_that_runs_past_its_end_is_damage(length):
+    with pytest.raises(Damaged):
+        unseal("thing", 3, with_checksum(SEALED[:4] + bytes([length]) + SEALED[5:-4]))
+
+
+@pytest.mark.parametrize("head", [b"\xdb", b"\xc6", b"\xdd", b"\xdf", b"\xc9"])
+def test_absurd_lengths_inside_the_payload_are_damage(head):
+    for rest in (b"", b"\x01" * 100):
+        with pytest.raises(Damaged, match="not MessagePack"):
+            unseal("thing", 3, around(head + b"\xff" * 4 + rest))
+
+
+@pytest.mark.parametrize("head", [b"\x91", b"\x81\x01"])
+def test_a_payload_nested_without_end_is_damage(head):
+    with pytest.raises(Damaged, match="not MessagePack"):
+        unseal("thing", 3, around(head * 100_000))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_changed_bytes_under_a_right_checksum_are_refused_or_give_a_payload(data):
+    body = bytearray(SEALED[:-4])
+    for at in data.draw(st.lists(st.integers(0, len(body) - 1), min_size=1, max_size=9)):
+        body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xDD, 0xDF, 0xFF]) | st.integers(0, 255))
+    try:
+        unseal("thing", 3, with_checksum(bytes(body)))
+    except FormatError:
+        return
+
+
 def test_every_refusal_is_a_format_error_and_a_value_error():
     for data, version in ((b"", 3), (SEALED, 4)):
         with pytest.raises(FormatError):

@@ -8,6 +8,7 @@ separated by commas. Unset, a point costs one lookup.
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 POINTS = {
@@ -29,6 +30,7 @@ POINTS = {
     "driver.after-plan": "the plan of the next batch is written",
     "driver.before-commit": "the record is made up",
     "driver.in-commit": "the record is written, nobody has looked whether this query still may",
+    "driver.late-commit": "the record of a query that was taken over is there already, and counts",
     "driver.after-commit": "the batch has happened",
     "driver.before-sink": "nothing is delivered",
     "driver.after-sink": "the batch is delivered, Spark does not know it yet",
@@ -45,6 +47,9 @@ POINTS = {
 }
 """Every point, about in the order of a batch, and what has happened there."""
 
+watchers: list[Callable[[str], None]] = []
+"""Called with the name of every point that is reached."""
+
 _reached: dict[str, int] = {}
 
 
@@ -54,6 +59,8 @@ class FailpointReached(Exception):
 
 def failpoint(name: str) -> None:
     """Pass, unless a test wants the process to end here."""
+    for watch in watchers:
+        watch(name)
     wanted = os.environ.get("EQUIPOISE_FAILPOINT")
     if wanted is None:
         return

@@ -62,7 +62,7 @@ def unseal(kind: str, version: int, data: bytes) -> Any:
         )
     try:
         return msgspec.msgpack.decode(data[at + 10 : end])
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's, text that is not UTF-8, lists nested without end
         raise Damaged(f"stored {kind} is not MessagePack ({error}); restore it from a copy or rebuild it") from error
 
 

@@ -1,29 +1,46 @@
 """Checkpoints without a query: commits that are made by hand."""
 
 import uuid
+from hashlib import sha256
 
+import pyarrow.fs
 import pytest
 
 from equipoise.state.fencing import claim
 from equipoise.state.log import Commit, CommitLog, Snapshot
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
 from equipoise.storage import Storage
+from equipoise.storage.file_systems import RenamingFiles
+
+PLAN = f"0000000000-{sha256(b'').hexdigest()}"
+
+
+PROTOCOLS = ["exclusive", "by epoch"]
+"""How claims and commits are told apart: one file of a name, or names with the epoch."""
+
+
+def storage_of(folder, protocol):
+    """A local folder, on a store that can create a file only if it is absent, or on one that cannot."""
+    return Storage(str(folder), store=None if protocol == "exclusive" else RenamingFiles(pyarrow.fs.LocalFileSystem()))
 
 
 class Hand:
     """Writes the files and records of one checkpoint."""
 
-    def __init__(self, folder):
-        self.storage = Storage(str(folder))
+    def __init__(self, folder, protocol="exclusive"):
+        self.storage = storage_of(folder, protocol)
         self.log = CommitLog(self.storage)
         self.epoch = claim(self.storage, lambda _: False)
+        self._files = []
 
     def file(self, version, contents, *, reset=(), folder="changes"):
         """One file; sections by group."""
         path = f"{folder}/{version:020d}/{uuid.uuid4().hex}"
         with self.storage.writing(path) as stream:
             writer = SectionWriter(stream, CHANGES if folder == "changes" else SNAPSHOT, path)
-            return {group: writer.add(group, entries, reset=group in reset) for group, entries in contents.items()}
+            made = {group: writer.add(group, entries, reset=group in reset) for group, entries in contents.items()}
+        self._files.append(stream.stored_as(path))
+        return made
 
     def commit(self, version, sections=None, snapshots=None, dropped=(), **fields):
         return Commit(
@@ -33,8 +50,10 @@ class Hand:
                 "time_ms": 1000 + version,
                 "watermark_ms": 0,
                 "next_watermark_ms": 0,
-                "plan": "0000000000-0000000001",
-                "next_plan": "0000000000-0000000001",
+                "plan": PLAN,
+                "next_plan": PLAN,
+                "offsets": "",
+                "files": self._files,
                 "sections": sections or {},
                 "snapshots": snapshots or {},
                 "dropped": list(dropped),
@@ -49,6 +68,7 @@ class Hand:
 
     def append(self, version, *args, **fields):
         commit = self.commit(version, *args, **fields)
+        self._files = []
         self.log.append(commit, self.epoch)
         return commit
 
@@ -71,6 +91,18 @@ def make_hand():
     return Hand
 
 
+@pytest.fixture(scope="session")
+def make_storage():
+    """Makes the storage of a folder and a protocol."""
+    return storage_of
+
+
+@pytest.fixture(scope="session", params=PROTOCOLS)
+def protocol(request):
+    """Each protocol of claims and commits."""
+    return request.param
+
+
 @pytest.fixture
-def hand(tmp_path):
-    return Hand(tmp_path / "checkpoint")
+def hand(tmp_path, protocol):
+    return Hand(tmp_path / "checkpoint", protocol)

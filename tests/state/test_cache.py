@@ -324,6 +324,19 @@ def test_a_record_of_another_length_is_damage(tmp_path, group):
     assert group.version == -1
 
 
+@pytest.mark.parametrize("content", [b"", b"\x01", b"\xff" * 4 + b"k" * 600, b"\x05\0\0\0" + b"k" * 600])
+def test_a_long_key_of_an_absurd_length_is_damage(tmp_path, group, content):
+    for read in (lambda found: found.get(b"k" * 600), lambda found: list(found.entries())):
+        group.replace(5, [(b"k" * 600, b"5")])
+        using = environments.ENVIRONMENTS.using(data_file(tmp_path).parents[2], "t00017", sync=False)
+        with using as environment, environment.transaction(write=True) as transaction:
+            stored = next(key for key, _ in transaction.cursor() if len(key) == 511)
+            transaction.put(stored, content)
+        with pytest.raises(Damaged, match="says that its key ends at byte"), group.read() as found:
+            read(found)
+        assert group.version == -1
+
+
 def test_what_is_not_damage_is_not_swallowed(cache, group, monkeypatch):
     def no_descriptors(*_, **__):
         error = lmdb.Error("too many open files")
@@ -433,8 +446,10 @@ def test_a_later_run_deletes_the_caches_of_earlier_ones_and_not_the_other_way_ro
 
 def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"in the way")
-    with pytest.raises(StorageFailed, match=r"the cache in .*/file/\w+ cannot be used .*another cache folder"):
+    with pytest.raises(StorageFailed, match=r"the cache folder .*/file is not a folder, expected.*another folder"):
         GroupCache.of_query("b", str(tmp_path / "file"))
+    with pytest.raises(StorageFailed, match=r"the cache in .*/file/in cannot be used .*another cache folder"):
+        GroupCache.of_query("b", str(tmp_path / "file" / "in"))
 
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -466,16 +481,104 @@ def test_queries_have_caches_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_module.tempfile, "tempdir", str(tmp_path))
     one, other = GroupCache.of_query("a/../b"), GroupCache.of_query("b")
     assert len({one.folder, other.folder, GroupCache.of_query("b", str(tmp_path / "own")).folder}) == 3
-    assert one.folder.is_relative_to(tmp_path / f"equipoise-{os.getuid()}")
-    assert (tmp_path / f"equipoise-{os.getuid()}").stat().st_mode & 0o077 == 0
+    assert one.folder.is_relative_to(tmp_path / f"equipoise-{os.geteuid()}")
+    assert (tmp_path / f"equipoise-{os.geteuid()}").stat().st_mode & 0o077 == 0
 
 
-def test_a_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+@pytest.fixture
+def default(tmp_path, monkeypatch):
+    """The folder of all caches that are given none."""
     monkeypatch.setattr(cache_module.tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "equipoise-1234567").mkdir()
-    monkeypatch.setattr(cache_module.os, "getuid", lambda: 1_234_567)
-    with pytest.raises(InvalidArgument, match="belongs to another user"):
+    return tmp_path / f"equipoise-{os.geteuid()}"
+
+
+def pretend_to_be(monkeypatch, user):
+    monkeypatch.setattr(cache_module.os, "geteuid", lambda: user)
+
+
+def test_a_default_folder_of_another_user_is_refused(default, monkeypatch):
+    default.with_name("equipoise-1234567").mkdir()
+    pretend_to_be(monkeypatch, 1_234_567)
+    with pytest.raises(
+        StorageFailed, match=rf"equipoise-1234567 belongs to user {os.getuid()}, expected.*1234567.*cache="
+    ):
         GroupCache.of_query("b")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702, 0o1777])
+def test_a_default_folder_that_others_can_write_is_refused_and_left_alone(default, mode):
+    default.mkdir()
+    default.chmod(mode)
+    with pytest.raises(StorageFailed, match=rf"{default} has mode {mode:04o}, expected .*nobody else can write.*chmod"):
+        GroupCache.of_query("b")
+    assert default.stat().st_mode & 0o7777 == mode
+    assert not list(default.iterdir())
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "absent"])
+def test_a_default_folder_that_is_a_symbolic_link_is_refused(tmp_path, default, target):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    default.symlink_to(tmp_path / target)
+    with pytest.raises(StorageFailed, match=rf"{default} is a symbolic link, expected a folder.*remove it"):
+        GroupCache.of_query("b")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_default_folder_that_was_deleted_is_checked_when_it_is_made_again(tmp_path, default):
+    cache = GroupCache.of_query("b")
+    group = cache.group("t00017")
+    group.replace(5, [(b"a", b"5")])
+    shutil.rmtree(default)
+    assert group.version == -1
+    assert [each.stat().st_mode & 0o077 for each in (default, cache.folder.parent)] == [0, 0]
+    shutil.rmtree(default)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    default.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailed, match="symbolic link"):
+        group.replace(6, [(b"a", b"6")])
+    assert not list((tmp_path / "elsewhere").iterdir())
+    cache.close()
+
+
+def test_a_folder_that_was_given_may_have_any_mode_but_what_is_in_it_is_private(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    cache = GroupCache.of_query("b", str(shared))
+    assert cache.folder.parent.stat().st_mode & 0o077 == 0
+    cache.folder.parent.chmod(0o777)
+    with pytest.raises(StorageFailed, match="has mode 0777"):
+        GroupCache.of_query("b", str(shared))
+    own = tmp_path / "link"
+    own.symlink_to(shared)
+    assert GroupCache.of_query("c", str(own)).group("t00017").version == -1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of other users are made by root only")
+def test_a_folder_that_was_given_and_belongs_to_another_user_is_refused(tmp_path, monkeypatch):
+    theirs, ours, link = tmp_path / "theirs", tmp_path / "ours", tmp_path / "link"
+    theirs.mkdir()
+    ours.mkdir()
+    os.chown(theirs, 1_234_567, -1)
+    link.symlink_to(ours)
+    os.chown(link, 1_234_567, -1, follow_symlinks=False)
+    through = tmp_path / "through"
+    through.symlink_to(theirs)
+    for folder, found in (
+        (theirs, "belongs to user 1234567"),
+        (link, "is a symbolic link of user 1234567"),
+        (through, "belongs to user 1234567"),
+    ):
+        with pytest.raises(StorageFailed, match=rf"{folder} {found}, expected .*give"):
+            GroupCache.of_query("b", str(folder))
+    inner = GroupCache.of_query("b", str(ours)).folder.parent
+    shutil.rmtree(inner)
+    inner.symlink_to(theirs)
+    with pytest.raises(StorageFailed, match="is a symbolic link"):
+        GroupCache.of_query("b", str(ours))
+    pretend_to_be(monkeypatch, 1_234_567)
+    with pytest.raises(StorageFailed, match=rf"{tmp_path}/\w+ belongs to user 0"):  # the one that was given is root's
+        GroupCache.of_query("b", str(tmp_path))
 
 
 def test_nobody_is_kept_waiting_by_a_thread_that_has_finished(group):

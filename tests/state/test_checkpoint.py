@@ -1,6 +1,9 @@
 """A checkpoint knows its query, its plans and its wishes, and refuses another query."""
 
+from hashlib import sha256
+
 import msgspec
+import pyarrow.fs
 import pytest
 
 from equipoise import Plan, uniform_plan
@@ -8,9 +11,10 @@ from equipoise.errors import AlreadyThere, Damaged, LogBroken, Mismatch, Storage
 from equipoise.framing import seal
 from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Wishes, new_name
 from equipoise.storage import Storage
+from equipoise.storage.file_systems import ArrowObjects
 
 IDENTITY = Identity(
-    name="one", key=["k"], key_schema={"type": "struct", "fields": []}, tail_groups=64, time_mode="none"
+    name="one", key=["k"], key_schema={"type": "struct", "fields": []}, tail_groups=64, time_mode="none", exclusive=True
 )
 
 
@@ -53,7 +57,7 @@ def test_two_that_identify_at_once_are_one_query(checkpoint, monkeypatch):
 
 def test_wishes_are_kept(checkpoint):
     assert checkpoint.wishes() == Wishes()
-    for wishes in (Wishes(hold=3), Wishes(hold="hash", partitions=8), Wishes(partitions=2), Wishes()):
+    for wishes in (Wishes(hold="a plan"), Wishes(hold="hash", partitions=8), Wishes(partitions=2), Wishes()):
         checkpoint.wish(wishes)
         assert checkpoint.wishes() == wishes
 
@@ -61,7 +65,7 @@ def test_wishes_are_kept(checkpoint):
 @pytest.mark.parametrize(("path", "read"), [("query", "identity"), ("wishes", "wishes")])
 def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
     checkpoint.identify(IDENTITY)
-    checkpoint.wish(Wishes(hold=3))
+    checkpoint.wish(Wishes(hold="a plan"))
     sound = checkpoint.storage.read(path)
     for at in range(len(sound)):
         checkpoint.storage.write(path, sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
@@ -70,42 +74,77 @@ def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
         checkpoint.storage.write(path, sound[:at])
         with pytest.raises(Damaged, match=rf"{checkpoint.storage.at(path)}: "):
             getattr(checkpoint, read)()
-    checkpoint.storage.write(path, seal(path, 2, {}))
-    with pytest.raises(UnknownFormat, match="format 2"):
+    checkpoint.storage.write(path, seal(path, 1, {}))
+    with pytest.raises(UnknownFormat, match=r"format 1, this release reads format 2; .*with it as initialState"):
         getattr(checkpoint, read)()
-    checkpoint.storage.write(path, seal(path, 1, {"key": 1, "hold": 1.5}))
+    checkpoint.storage.write(path, seal(path, 2, {"key": 1, "hold": 1.5}))
     with pytest.raises(Damaged, match=f"{path} is damaged.*restore it from a copy") as failure:
         getattr(checkpoint, read)()
     assert ("delete it and wish again" in str(failure.value)) is (path == "wishes")
 
 
-def test_plans_are_found_by_name_and_the_last_query_has_the_last_word(checkpoint):
-    plan = uniform_plan(2, 4)
-    assert checkpoint.plan(checkpoint.keep_plan(plan, 1)) == plan
-    late = Plan(2, [1, 1, 0, 0])
-    name = checkpoint.keep_plan(late, 2)
-    following = Plan(2, [1, 1, 0, 1], version=3)
-    checkpoint.keep_plan(following, 1)
-    assert checkpoint.plan_names() == {0: name, 3: "0000000003-0000000001"}
-    assert checkpoint.plan(name) == checkpoint.plan_of_version(0) == late
-    with pytest.raises(StorageFailed, match=r"has no plan 2.*rollback, plain_hash or unpin"):
+def test_plans_are_named_by_their_content(checkpoint):
+    first, second = uniform_plan(2, 4), Plan(2, [1, 1, 0, 0])
+    names = [checkpoint.keep_plan(plan) for plan in (first, second, first)]
+    assert names[0] == names[2] != names[1]
+    assert names[0] == f"0000000000-{sha256(first.to_json().encode()).hexdigest()}"
+    assert [checkpoint.plan(name) for name in names] == [first, second, first]
+    following = checkpoint.keep_plan(Plan(2, [1, 1, 0, 1], version=3))
+    assert checkpoint.plan_names()[3] == following
+    with pytest.raises(StorageFailed, match=r"has no plan 2; it has those of versions 0, 3"):
         checkpoint.plan_of_version(2)
+    with pytest.raises(StorageFailed, match=r"which is to be held; .*rollback, plain_hash or unpin"):
+        checkpoint.held_plan(f"0000000009-{'0' * 64}")
+
+
+def test_of_two_plans_of_one_version_the_log_says_which_one_counts(hand):
+    checkpoint = Checkpoint(hand.storage)
+    names = sorted(checkpoint.keep_plan(plan) for plan in (uniform_plan(2, 4), Plan(2, [1, 1, 0, 0])))
+    for used in names:
+        hand.append(names.index(used), plan=used, next_plan=used)
+        assert checkpoint.plan_names() == {0: used}
+
+
+def test_another_plan_under_the_name_of_one_is_refused(checkpoint):
+    names = [checkpoint.keep_plan(Plan(2, [1, 1, 0, place], version=place)) for place in (0, 1)]
+    checkpoint.storage.write(f"plans/{names[0]}.json", checkpoint.storage.read(f"plans/{names[1]}.json"))
+    with pytest.raises(Damaged, match=rf"{names[0]}.json has the SHA-256 {names[1][11:]}, .*another plan; restore it"):
+        checkpoint.plan(names[0])
+
+
+def test_a_version_that_was_delivered_after_a_stop_is_remembered(checkpoint):
+    assert not checkpoint.is_delivered(0)
+    checkpoint.mark_delivered(3)
+    assert [checkpoint.is_delivered(version) for version in (2, 3, 4)] == [True, True, False]
+
+
+def test_a_checkpoint_that_relies_on_create_if_absent_is_refused_on_a_store_without(checkpoint, tmp_path):
+    checkpoint.identify(IDENTITY)
+    below = pyarrow.fs.SubTreeFileSystem(str(tmp_path.parent), pyarrow.fs.LocalFileSystem())
+    plain = Checkpoint(Storage(tmp_path.name, store=ArrowObjects(below)))
+    with pytest.raises(Mismatch, match=r"can create a file only if it is absent, and this one cannot; reach it as"):
+        plain.identify(msgspec.structs.replace(IDENTITY, exclusive=False))
 
 
 def test_old_plans_go_unless_somebody_needs_them(checkpoint):
     plan = uniform_plan(2, 4)
     for version in range(KEPT_PLANS + 5):
-        name = checkpoint.keep_plan(Plan(2, plan.tail, version=version), 1)
+        name = checkpoint.keep_plan(Plan(2, plan.tail, version=version))
         assert checkpoint.plan_of_version(version).version == version
-    checkpoint.wish(Wishes(hold=3))
-    checkpoint.forget_plans({name, "0000000001-0000000001"})
+    names = checkpoint.plan_names()
+    checkpoint.wish(Wishes(hold=names[3]))
+    checkpoint.forget_plans({name, names[1]})
     assert sorted(checkpoint.plan_names()) == [1, 3, *range(5, KEPT_PLANS + 5)]
 
 
 def test_a_lost_or_damaged_plan_is_named(checkpoint):
-    with pytest.raises(StorageFailed, match=r"plans/none\.json is not there"):
-        checkpoint.plan("none")
-    name = checkpoint.keep_plan(uniform_plan(2, 4), 1)
+    gone = f"0000000009-{'0' * 64}"
+    with pytest.raises(StorageFailed, match=rf"plans/{gone}\.json is not there"):
+        checkpoint.plan(gone)
+    for name in ("none", "../../query", f"../{gone}"):
+        with pytest.raises(Damaged, match="does not name a plan"):
+            checkpoint.plan(name)
+    name = checkpoint.keep_plan(uniform_plan(2, 4))
     path = f"plans/{name}.json"
     checkpoint.storage.write(path, checkpoint.storage.read(path).replace(b"0, 1", b"1, 0", 1))
     with pytest.raises(Damaged, match=name):

@@ -12,9 +12,9 @@ def play(hand, first, last, *, every=5, retain=2):
     for version in range(first, last + 1):
         table.advance(hand.append(version, measures={"rows": version}))
         if version and version % every == 0:
-            hand.log.summarise(table, hand.epoch)
+            oldest = hand.log.summarise(table, hand.epoch, version - retain)
             chronicle.write(hand.log, version)
-            hand.log.forget_before(version - retain)
+            hand.log.forget_before(oldest)
 
 
 def test_every_batch_is_remembered_once(hand):

@@ -134,6 +134,44 @@ def test_foreign_bytes_are_damage_or_a_row_of_the_schema(schema, data):
     codec.encode(row)
 
 
+@settings(deadline=None)
+@given(rows_with_schema, st.data())
+def test_changed_bytes_are_damage_or_a_row_of_the_schema(schema_and_row, data):
+    schema, row = schema_and_row
+    codec = row_codec(schema)
+    stored = bytearray(codec.encode(row))
+    for at in data.draw(st.lists(st.integers(0, len(stored) - 1), min_size=1, max_size=5)):
+        stored[at] = data.draw(st.sampled_from([0xC6, 0xDB, 0xDD, 0xDF, 0xFF]) | st.integers(0, 255))
+    for read in (codec.decode, codec.decode_list):
+        try:
+            read(bytes(stored))
+        except Damaged:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("declared", "head"),
+    [
+        ("string", b"\xdb"),
+        ("binary", b"\xc6"),
+        (array("long"), b"\xdd"),
+        (mapping("long", "long"), b"\xdf"),
+        (struct("long"), b"\xdd"),
+    ],
+)
+def test_absurd_lengths_are_damage(declared, head):
+    codec = row_codec(struct(declared))
+    absurd = head + b"\xff" * 4 + b"\x01" * 50
+    for read, data in (
+        (codec.decode, b"\x91" + absurd),
+        (codec.decode, b"\xdd" + b"\xff" * 4 + b"\x01" * 50),
+        (codec.decode_list, b"\x91\x91" + absurd),
+        (codec.decode_list, b"\xdd" + b"\xff" * 4 + b"\x91\xc0"),
+    ):
+        with pytest.raises(Damaged):
+            read(data)
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\x93\x01\x02\x03", b"\x92\x01\xa1", b"\x92\x01\xa1a!", b"\x92\xa1a\x01", b"\xc1"]
 )

@@ -137,6 +137,71 @@ def test_a_sound_checksum_around_garbage_is_damage(frame, found):
         list(read_section(*resealed(body)))
 
 
+FRAME = pa.Codec("zstd").compress(msgspec.msgpack.encode(ENTRIES), asbytes=True)
+RAW_LENGTH = len(msgspec.msgpack.encode(ENTRIES))
+
+
+def around(frame, *, name_length=0):
+    """A section of one frame whose checksum is right."""
+    head = b"SECT" + struct.pack("<HBB", 1, 0, name_length)
+    return resealed(head + frame + struct.pack("<QQ", 0, len(ENTRIES)))
+
+
+@pytest.mark.parametrize("raw_length", [0, RAW_LENGTH - 1, RAW_LENGTH + 1, 2**27, 2**33, 2**60, 2**63, 2**64 - 1])
+def test_a_length_that_is_not_the_one_of_the_content_is_damage_and_takes_no_memory(raw_length):
+    data, section = around(struct.pack("<QQ", len(FRAME), raw_length) + FRAME)
+    pool = pa.default_memory_pool()
+    most_before = max(pool.max_memory(), 2**28)
+    with pytest.raises(Damaged, match=r"a frame (cannot be read|of \d+ bytes before compression)"):
+        list(read_section(data, section))
+    assert pool.max_memory() <= most_before
+
+
+def test_a_zstd_head_that_claims_as_much_as_the_frame_is_damage():
+    claimed = 2**33
+    head = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", claimed)  # one segment, content size in 8 bytes
+    data, section = around(struct.pack("<QQ", len(head) + 7, claimed) + head + FRAME[-7:])
+    with pytest.raises(Damaged, match="a frame cannot be read"):
+        list(read_section(data, section))
+
+
+@pytest.mark.parametrize("name_length", [1, 40, 255])
+def test_a_name_that_runs_past_its_end_is_damage(name_length):
+    data, section = around(struct.pack("<QQ", len(FRAME), RAW_LENGTH) + FRAME, name_length=name_length)
+    with pytest.raises(Damaged, match="section at byte 0 of f is damaged"):
+        list(read_section(data, section))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_changed_byte_under_a_right_checksum_is_damage_or_gives_entries(data):
+    stored, [section] = written((ENTRIES, False))
+    body = bytearray(cut(stored, section)[:-4])
+    for at in data.draw(st.lists(st.integers(0, len(body) - 1), min_size=1, max_size=9)):
+        body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xDD, 0xDF, 0xFF]) | st.integers(0, 255))
+    try:
+        found = list(read_section(*resealed(bytes(body))))
+    except (Damaged, UnknownFormat):
+        return
+    assert len(found) == len(ENTRIES)
+
+
+@settings(deadline=None)
+@given(st.lists(groups, min_size=1, max_size=3))
+def test_frames_too_large_to_be_read_at_once_come_back(contents):
+    data, found = written(*contents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "_AT_ONCE", 3)
+        for section, (entries, _) in zip(found, contents, strict=True):
+            assert list(read_section(cut(data, section), section)) == entries
+
+
+def test_an_entry_larger_than_a_frame_comes_back():
+    entries = [(b"key", bytes(sections._AT_ONCE + 1)), (b"z", None)]
+    data, [section] = written((entries, False))
+    assert list(read_section(cut(data, section), section)) == entries
+
+
 def test_other_magic_bytes_are_damage():
     body = b"NOPE" + struct.pack("<HBB", 1, 0, 0) + struct.pack("<QQ", 0, len(ENTRIES))
     with pytest.raises(Damaged, match="it starts with b'NOPE' in place of b'SECT'"):

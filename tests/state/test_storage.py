@@ -5,13 +5,14 @@ import errno
 import io
 import os
 import pickle
-import zlib
+from hashlib import sha256
 
 import pyarrow.fs
 import pytest
 
 from equipoise.errors import AlreadyThere, StorageFailed
-from equipoise.storage import Storage
+from equipoise.storage import Storage, StoredFile
+from equipoise.storage.file_systems import ArrowObjects
 
 
 @pytest.fixture(params=["local", "uri", "other"])
@@ -21,7 +22,7 @@ def storage(request, tmp_path):
         (tmp_path / "store").mkdir()
         below = pyarrow.fs.SubTreeFileSystem(str(tmp_path / "store"), pyarrow.fs.LocalFileSystem())
         below.create_dir("root/a")
-        return Storage("root", filesystem=below)
+        return Storage("root", store=ArrowObjects(below))
     return Storage(str(tmp_path / "root") if request.param == "local" else f"file://{tmp_path}/root")
 
 
@@ -56,7 +57,8 @@ def test_what_was_written_in_pieces_is_counted_and_checksummed(storage):
         file.close()  # left to the block
         assert not file.closed
     assert file.closed
-    assert (file.size, file.checksum) == (5, zlib.crc32(b"abcde"))
+    assert file.stored_as("a/file") == StoredFile("a/file", 5, sha256(b"abcde").hexdigest())
+    storage.verify(file.stored_as("a/file"))
     assert storage.read("a/file") == b"abcde"
 
 
@@ -125,7 +127,7 @@ class LosesConnection:
 @pytest.mark.parametrize("storage", ["other"], indirect=True)
 def test_a_failed_overwrite_deletes_nothing_where_files_are_not_renamed(storage):
     storage.write("a/file", b"old")
-    storage._filesystem = LosesConnection(storage._filesystem)
+    storage._store._filesystem = LosesConnection(storage._store._filesystem)
     for write in (storage.write, storage.create):
         with pytest.raises(StorageFailed, match=r"could not write root/a/new: .*no answer"):
             write("a/new", b"new")

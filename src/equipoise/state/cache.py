@@ -11,11 +11,12 @@ import getpass
 import logging
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -47,31 +48,44 @@ class GroupCache:
         Epoch of this run of the query, and its name among all. A checkpoint may be restored from a copy between two
         runs, and then the same version has another content; within a run it never has. Of the caches of one boot
         those of lower epochs are deleted: a task of an earlier run that comes late leaves those of later runs alone.
+    above
+        Folder above it that must be private, too.
+
+    Guarantees
+    ----------
+    - The folder is made with mode 0700. One that exists is used only if it is not a symbolic link, belongs to this
+      user, and nobody else can write to it; its mode is never changed. The same holds for ``above``.
     """
 
-    def __init__(self, folder: Path, number: int = 0, run: str = "any") -> None:
+    def __init__(self, folder: Path, number: int = 0, run: str = "any", *, above: Path | None = None) -> None:
         boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else None
         start = f"cache-{FORMAT_VERSION}-{boot or 'any'}-"
         self.folder = Path(folder).absolute() / f"{start}{number:010d}-{_checked(run)}"
         self.sync = boot is None
-        with _usable(self.folder.parent):
-            if not self.folder.exists():
-                (self.folder / "groups").mkdir(parents=True, exist_ok=True)
-                _delete_others(self.folder.parent, start, number)
+        self._above, self._start, self._number = above, start, number
+        self.make()
 
     @classmethod
     def of_query(cls, query: str, folder: str | None = None, number: int = 0, run: str = "any") -> "GroupCache":
         """The cache of a run of the query named ``query`` below ``folder``, or below the machine's temporary folder."""
-        if folder is None:
-            owner = getpass.getuser() if sys.platform == "win32" else os.getuid()
-            parent = Path(tempfile.gettempdir()) / f"equipoise-{owner}"
-            with _usable(parent):
-                parent.mkdir(mode=0o700, exist_ok=True)
-            if sys.platform != "win32" and parent.stat().st_uid != owner:
-                raise InvalidArgument(f"{parent} belongs to another user; give a folder of your own for the caches")
-        else:
-            parent = Path(folder)
-        return cls(parent / blake2b(query.encode(), digest_size=16).hexdigest(), number, run)
+        name = blake2b(query.encode(), digest_size=16).hexdigest()
+        if folder is not None:
+            _require_trusted(Path(folder))
+            return cls(Path(folder) / name, number, run)
+        owner = getpass.getuser() if sys.platform == "win32" else os.geteuid()
+        parent = Path(tempfile.gettempdir()) / f"equipoise-{owner}"
+        return cls(parent / name, number, run, above=parent)
+
+    def make(self) -> None:
+        """Make the folders that are absent, and refuse those that another user could change."""
+        if self._above is not None:
+            _make_private(self._above)
+        parent = self.folder.parent
+        _make_private(parent)
+        with _usable(parent):
+            if not (self.folder / "groups").exists():
+                (self.folder / "groups").mkdir(parents=True, exist_ok=True)
+                _delete_others(parent, self._start, self._number)
 
     def group(self, group_id: str) -> "CachedGroup":
         """The group ``group_id``, empty if it is not there."""
@@ -79,7 +93,8 @@ class GroupCache:
 
     def forget(self, group_id: str) -> None:
         """Delete the group ``group_id``; nothing happens if it is not there."""
-        ENVIRONMENTS.discard(self.folder, _checked(group_id))
+        with _usable(self.folder):
+            ENVIRONMENTS.discard(self.folder, _checked(group_id))
 
     def close(self) -> None:
         """Close the files that this process has open; the cache can be used on, it opens them again."""
@@ -192,14 +207,15 @@ class CachedGroup:
 
     def _write(self, work: Callable[[Environment, "lmdb.Transaction[bytes]"], int]) -> int:
         try:
+            try:
+                return self._write_growing(work)
+            except DAMAGE as error:
+                self._throw_away(error)
             return self._write_growing(work)
-        except DAMAGE as error:
-            self._throw_away(error)
         except lmdb.Error as error:
             if error.code in _DISK:
                 raise self._unusable(error) from error
             raise
-        return self._write_growing(work)
 
     def _write_growing(self, work: Callable[[Environment, "lmdb.Transaction[bytes]"], int]) -> int:
         with self._environment() as environment:
@@ -214,15 +230,20 @@ class CachedGroup:
     def _environment(self) -> Iterator[Environment]:
         with ExitStack() as stack:
             try:
-                environment = stack.enter_context(
-                    ENVIRONMENTS.using(self._cache.folder, self.group_id, sync=self._cache.sync)
-                )
+                try:
+                    environment = stack.enter_context(self._using())
+                except FileNotFoundError:  # the cache was deleted
+                    self._cache.make()
+                    environment = stack.enter_context(self._using())
             except (lmdb.Error, OSError) as error:
                 code = error.code if isinstance(error, lmdb.Error) else error.errno
                 if code in _DISK:
                     raise self._unusable(error) from error
                 raise
             yield environment
+
+    def _using(self) -> AbstractContextManager[Environment]:
+        return ENVIRONMENTS.using(self._cache.folder, self.group_id, sync=self._cache.sync)
 
     def _unusable(self, error: Exception) -> StorageFailed:
         return _unusable(f"the cache of group {self.group_id} in {self._cache.folder}", error)
@@ -241,6 +262,49 @@ def _delete_others(parent: Path, start: str, number: int) -> None:
                 other.rename(parent / f"gone-{uuid.uuid4().hex}")
     for gone in parent.glob("gone-*"):
         shutil.rmtree(gone, ignore_errors=True)
+
+
+def _make_private(folder: Path) -> None:
+    """Make ``folder`` for this user alone, or refuse what is there if another user could change it."""
+    with _usable(folder):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+        found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise _unsafe(folder, "is a symbolic link")
+    if not stat.S_ISDIR(found.st_mode):
+        raise _unsafe(folder, "is not a folder")
+    if sys.platform == "win32":
+        return
+    if found.st_uid != os.geteuid():
+        raise _unsafe(folder, f"belongs to user {found.st_uid}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _unsafe(folder, f"has mode {stat.S_IMODE(found.st_mode):04o}")
+
+
+def _require_trusted(folder: Path) -> None:
+    """Refuse a ``folder`` of another user than this one and root, or a symbolic link of such a user."""
+    with _usable(folder):
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+        itself, target = folder.lstat(), folder.stat()
+    if not stat.S_ISDIR(target.st_mode):
+        raise _unsafe(folder, "is not a folder")
+    if sys.platform == "win32":
+        return
+    trusted = {0, os.geteuid()}
+    if itself.st_uid not in trusted and stat.S_ISLNK(itself.st_mode):
+        raise _unsafe(folder, f"is a symbolic link of user {itself.st_uid}")
+    if target.st_uid not in trusted:
+        raise _unsafe(folder, f"belongs to user {target.st_uid}")
+
+
+def _unsafe(folder: Path, found: str) -> StorageFailed:
+    owner = getpass.getuser() if sys.platform == "win32" else f"user {os.geteuid()}"
+    return StorageFailed(
+        f"the cache folder {folder} {found}, expected a folder of {owner} that nobody else can write to; remove it, or "
+        "`chmod go-w` it if nobody has changed what is in it, or give the query another folder (cache=)"
+    )
 
 
 @contextmanager

@@ -154,8 +154,15 @@ def _stored(key: bytes) -> bytes:
 
 
 def _key(content: bytes) -> bytes:
-    return content[4 : 4 + int.from_bytes(content[:4], "little")]
+    return content[4 : _key_end(content)]
 
 
 def _value(content: bytes) -> bytes:
-    return content[4 + int.from_bytes(content[:4], "little") :]
+    return content[_key_end(content) :]
+
+
+def _key_end(content: bytes) -> int:
+    end = 4 + int.from_bytes(content[:4], "little")
+    if not HEAD_BYTES + 4 < end <= len(content):
+        raise lmdb.CorruptedError(f"an entry of {len(content)} bytes says that its key ends at byte {end}")
+    return end

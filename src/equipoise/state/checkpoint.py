@@ -2,9 +2,10 @@
 
 Below the folder::
 
-    query                 sealed "query", format 1: the fields of Identity
-    wishes                sealed "wishes", format 1: the fields of Wishes
-    plans/<version, 10 digits>-<epoch, 10 digits>.json    the plans, each as Plan.to_json writes it
+    query                 sealed "query", format 2: the fields of Identity
+    wishes                sealed "wishes", format 2: the fields of Wishes
+    delivered             sealed "delivered", format 2: last version that was delivered after its query had stopped
+    plans/<version, 10 digits>-<SHA-256 of the file>.json    the plans, each as Plan.to_json writes it
     log/, epochs/         see equipoise.state.log and equipoise.state.fencing
     changes/<version>/, snapshots/<version>/              see equipoise.state.sections
     outputs/<version>/    Parquet files for the sink
@@ -12,21 +13,22 @@ Below the folder::
     spark/                Spark's own checkpoint, which equipoise never touches
 """
 
+import hashlib
 import re
-import uuid
 from typing import Any
 
 import msgspec
 
 from equipoise.errors import AlreadyThere, Damaged, FormatError, LogBroken, Mismatch, StorageFailed, UnknownFormat
 from equipoise.framing import seal, unseal
+from equipoise.names import unique_name
 from equipoise.plan import Plan
+from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
-SPARK = "spark"
-_QUERY, _WISHES, _PLANS = "query", "wishes", "plans"
-_FORMAT_VERSION = 1
-_PLAN_NAME = re.compile(r"\d{10}-\d{10}")
+_QUERY, _WISHES, _PLANS, _DELIVERED = "query", "wishes", "plans", "delivered"
+_FORMAT_VERSION = 2
+_PLAN_NAME = re.compile(r"\d{10}-[0-9a-f]{64}")
 
 KEPT_PLANS = 100
 """Latest plans that stay for a rollback, whether or not the log still needs them."""
@@ -45,6 +47,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         H, the number of tail groups.
     time_mode
         ``none``, ``processingTime`` or ``eventTime``.
+    exclusive
+        Whether a version of the log has one record, created only if it is absent. It follows from the abilities of
+        the store, and is fixed so that all queries of a checkpoint keep to one protocol.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     key_schema: dict[str, Any]
     tail_groups: int
     time_mode: str
+    exclusive: bool
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +66,12 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     hold
-        Version of a plan to go back to and keep, ``"hash"`` for plain hash, ``None``: plan by the load.
+        Name of a plan to go back to and keep, ``"hash"`` for plain hash, ``None``: plan by the load.
     partitions
         Number of partitions; ``None``: as the query was started.
     """
 
-    hold: int | str | None = None
+    hold: str | None = None
     partitions: int | None = None
 
 
@@ -79,7 +85,7 @@ class Checkpoint:
         """The identity of the query that lives here, which must fit ``wanted``; the first time, ``wanted`` is kept."""
         known = self.identity()
         if known is None:
-            if self.storage.names("log"):
+            if self.storage.names("log") and self.identity() is None:
                 raise LogBroken(
                     f"{self.storage.at(_QUERY)} is not there, but {self.storage.at('log')} is; restore it from a copy, "
                     "or give an empty folder"
@@ -100,6 +106,11 @@ class Checkpoint:
                     f"the query in {self.storage.location} has {name} {getattr(known, name)!r} but "
                     f"{getattr(wanted, name)!r} was given; {hint}: give what it has, or a new checkpoint"
                 )
+        if known.exclusive and not self.storage.abilities.create_if_absent:
+            raise Mismatch(
+                f"the query in {self.storage.location} was created on a store that can create a file only if it is "
+                "absent, and this one cannot; reach it as it was reached then (for object stores, install obstore)"
+            )
         return known
 
     def identity(self) -> Identity | None:
@@ -124,28 +135,63 @@ class Checkpoint:
         """Ask for something; the query looks after its next batch."""
         self.storage.write(_WISHES, seal(_WISHES, _FORMAT_VERSION, msgspec.to_builtins(wishes)))
 
-    def keep_plan(self, plan: Plan, epoch: int) -> str:
-        """Write a plan down; gives its name."""
-        name = f"{plan.version:010d}-{epoch:010d}"
-        self.storage.write(f"{_PLANS}/{name}.json", plan.to_json().encode())
+    def is_delivered(self, version: int) -> bool:
+        """Whether a version was delivered after its query had stopped, which Spark does not know."""
+        return self.storage.exists(_DELIVERED) and bool(self._read(_DELIVERED, int) >= version)
+
+    def mark_delivered(self, version: int) -> None:
+        """Remember that a version was delivered after its query had stopped."""
+        self.storage.write(_DELIVERED, seal(_DELIVERED, _FORMAT_VERSION, version))
+
+    def keep_plan(self, plan: Plan) -> str:
+        """Write a plan down; gives its name, which follows from its content."""
+        data = plan.to_json().encode()
+        name = f"{plan.version:010d}-{hashlib.sha256(data).hexdigest()}"
+        self.storage.write(f"{_PLANS}/{name}.json", data)
         return name
 
     def plan(self, name: str) -> Plan:
         """A plan by its name."""
         path = f"{_PLANS}/{name}.json"
-        return Plan.from_json(self.storage.read(path), source=self.storage.at(path))
+        if _PLAN_NAME.fullmatch(name) is None:
+            raise Damaged(f"{name!r} does not name a plan of {self.storage.location}; restore the log from a copy")
+        data = self.storage.read(path)
+        found = hashlib.sha256(data).hexdigest()
+        if found != name[11:]:
+            raise Damaged(
+                f"{self.storage.at(path)} has the SHA-256 {found}, but its name and the commit say {name[11:]}: it is "
+                "damaged or another plan; restore it from a copy"
+            )
+        return Plan.from_json(data, source=self.storage.at(path))
 
     def plan_names(self) -> dict[int, str]:
-        """Name of each plan that was written, by its version; of several the one of the last query."""
-        return {int(name[:10]): name for name in self._plans()}
+        """Name of each plan that was written, by its version.
+
+        Two queries, or going back in time, may have made several plans of one version: the log says which one counts.
+        """
+        names = self._plans()
+        found = {int(name[:10]): name for name in names}
+        if len(found) < len(names):
+            used = [name for commit in CommitLog(self.storage).kept() for name in (commit.plan, commit.next_plan)]
+            found |= {int(name[:10]): name for name in used if name in names}
+        return found
 
     def plan_of_version(self, version: int) -> Plan:
         """A plan by its version."""
         name = self.plan_names().get(version)
         if name is None:
             raise StorageFailed(
-                f"{self.storage.at(_PLANS)} has no plan {version}, which is to be held; restore it from a copy, or "
-                "hold another plan, or none, by rollback, plain_hash or unpin"
+                f"{self.storage.at(_PLANS)} has no plan {version}; it has those of versions "
+                f"{', '.join(map(str, sorted(self.plan_names()))) or 'none'}: restore it from a copy, or name another"
+            )
+        return self.plan(name)
+
+    def held_plan(self, name: str) -> Plan:
+        """The plan that users ask to hold, by its name."""
+        if not self.storage.exists(f"{_PLANS}/{name}.json"):
+            raise StorageFailed(
+                f"{self.storage.at(_PLANS)} has no plan {name}, which is to be held; restore it from a copy, or hold "
+                "another plan, or none, by rollback, plain_hash or unpin"
             )
         return self.plan(name)
 
@@ -154,7 +200,7 @@ class Checkpoint:
         spare = self._plans()[:-KEPT_PLANS]
         hold = self.wishes().hold if spare else None
         for name in spare:
-            if name not in needed and int(name[:10]) != hold:
+            if name not in needed and name != hold:
                 self.storage.delete(f"{_PLANS}/{name}.json")
 
     def _plans(self) -> list[str]:
@@ -169,10 +215,15 @@ class Checkpoint:
         except msgspec.ValidationError as error:
             raise Damaged(f"{self.storage.at(path)} is damaged: {error}; restore it from a copy{or_else}") from error
         except FormatError as error:
-            kind = UnknownFormat if isinstance(error, UnknownFormat) else Damaged
-            raise kind(f"{self.storage.at(path)}: {error}{or_else}") from error
+            if not isinstance(error, UnknownFormat):
+                raise Damaged(f"{self.storage.at(path)}: {error}{or_else}") from error
+            raise UnknownFormat(
+                f"{self.storage.at(path)}: {error}. To go on with this release, read the state with that one "
+                "(read_state), begin a new checkpoint with it as initialState, and let the source begin after the last "
+                f"batch{or_else}"
+            ) from error
 
 
 def new_name() -> str:
     """A name for a new query."""
-    return uuid.uuid4().hex
+    return unique_name()

@@ -41,8 +41,7 @@ def write(log: CommitLog, head: int) -> None:
     names = _files(log.storage)
     if names and int(names[-1]) >= head:
         return  # the batch is delivered again, and was written down the first time
-    first = max(int(names[-1]) + 1 if names else 0, log.oldest())
-    rows = [row(commit) for commit in log.commits(first, head)]
+    rows = [row(commit) for commit in log.latest(int(names[-1]) + 1 if names else 0, head)]
     log.storage.write(f"{FOLDER}/{head:020d}", seal(FOLDER, _FORMAT_VERSION, rows))
     for name in names[: max(0, len(names) + 1 - FILES_KEPT)]:
         log.storage.delete(f"{FOLDER}/{name}")

@@ -10,8 +10,9 @@
    same state.
 5. The epoch is checked. A query that claimed one before may have read the log before the summary was there, and needs
    the old files: then nothing is deleted. A query that claims one later reads the summary.
-6. What the summary does not refer to is deleted. Whoever is killed in between leaves files that the next query or the
-   next compaction deletes.
+6. What the summary does not refer to is deleted, of files that compactions have written those of lower epochs: a
+   compaction that was paused here must not delete what a later one has written. Whoever is killed in between leaves
+   files that the next query or the next compaction deletes.
 
 No record of the log is changed or deleted. Versions before the last lose their files and cannot be read any more.
 """
@@ -20,9 +21,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from uuid import uuid4
 
 from equipoise.failpoints import failpoint
+from equipoise.names import unique_name
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.contents import group_entries
 from equipoise.state.fencing import Epoch, claim
@@ -31,7 +32,7 @@ from equipoise.state.log import FOLDER as LOG
 from equipoise.state.log import Chain, CommitLog, GroupTable, Snapshot
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import FILE_HEAD_BYTES, SNAPSHOT, SectionWriter
-from equipoise.storage import Storage
+from equipoise.storage import Storage, StoredFile, Written
 
 COMPACTED = "snapshots/compacted"
 """Folder of the snapshots that a compaction writes."""
@@ -78,19 +79,23 @@ def compact(
     tell
         Called with the number of key groups that are folded, and of all that have to be.
     """
-    Checkpoint(storage).require()
+    identity = Checkpoint(storage).require()
     before = _sizes(storage)
     log = CommitLog(storage)
-    epoch = claim(storage, lambda _owner: True, above=log.last_epoch(), take_over=take_over)
+    epoch = claim(
+        storage, lambda _owner: True, exclusive=identity.exclusive, above=log.last_epoch(), take_over=take_over
+    )
     try:
-        if log.head() < 0:
-            return Compacted(-1, 0, 0, before, _sizes(storage))
-        log.adopt(epoch)
-        table = log.table(log.head())
-        wanted = list(_worth_folding(storage, table))
-        chains = _folded(storage, table, wanted, tell)
-        _put_in_place(log, GroupTable(table.version, table.chains | chains), epoch, is_new=bool(chains))
-        return Compacted(table.version, len(table.chains), len(chains), before, _sizes(storage))
+        with epoch.reported_first():
+            last = log.adopt(epoch)
+            if last is None:
+                return Compacted(-1, 0, 0, before, _sizes(storage))
+            table = log.table(last.version)
+            wanted = list(_worth_folding(storage, table))
+            chains, files = _folded(epoch, table, wanted, tell)
+            compacted = GroupTable(table.version, table.chains | chains, [*table.stored(), *files])
+            _put_in_place(log, compacted, epoch, is_new=bool(chains))
+            return Compacted(table.version, len(table.chains), len(chains), before, _sizes(storage))
     finally:
         epoch.release()
 
@@ -108,22 +113,25 @@ def _worth_folding(storage: Storage, table: GroupTable) -> Iterator[str]:
 
 
 def _folded(
-    storage: Storage, table: GroupTable, groups: list[str], tell: Callable[[int, int], None]
-) -> dict[str, Chain]:
-    """The new chain of each group; its snapshot is written."""
+    epoch: Epoch, table: GroupTable, groups: list[str], tell: Callable[[int, int], None]
+) -> tuple[dict[str, Chain], list[StoredFile]]:
+    """The new chain of each group, and the files that hold the snapshots."""
+    storage = epoch.storage
     sections, chains = SectionReader(storage), {}
+    written: dict[str, Written] = {}
     with ExitStack() as file:
         writer: SectionWriter | None = None
         for group in groups:
             if writer is None or writer.offset > _FILE_BYTES:
                 file.pop_all().close()
-                path = f"{COMPACTED}/{uuid4().hex}"
-                writer = SectionWriter(file.enter_context(storage.writing(path)), SNAPSHOT, path)
+                path = f"{COMPACTED}/{epoch.number:010d}-{unique_name()}"
+                written[path] = file.enter_context(storage.writing(path))
+                writer = SectionWriter(written[path], SNAPSHOT, path)
             chain = table.chains[group]
             section = writer.add(group, sorted(group_entries(chain, sections).items()))
             chains[group] = Chain(Snapshot(chain.version, section))
             tell(len(chains), len(groups))
-    return chains
+    return chains, [each.stored_as(path) for path, each in written.items()]
 
 
 def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch, *, is_new: bool) -> None:
@@ -139,7 +147,7 @@ def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch, *, is_new: bo
     failpoint("compact.in-garbage")
     needed = table.files()
     for name in storage.names(COMPACTED):
-        if f"{COMPACTED}/{name}" not in needed:
+        if f"{COMPACTED}/{name}" not in needed and name[:10] < f"{epoch.number:010d}":
             storage.delete(f"{COMPACTED}/{name}")
     storage.clean(COMPACTED)
 

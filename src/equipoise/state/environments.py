@@ -9,6 +9,10 @@ A folder of environments looks like this; every process of the machine may use i
 An environment is taken away by renaming it first. Whoever has it open keeps its copy until the next use, which sees
 that the file behind the name is another one. Without the lock, a process could open ``lock.mdb`` of the old folder and
 ``data.mdb`` of its successor, and two writers would not know of each other.
+
+LMDB writes ``data.mdb`` with system calls, which report a full disk. It maps ``lock.mdb``, its table of readers, as a
+sparse file: a write to a page without a block kills the process (SIGBUS). So the blocks of ``lock.mdb`` are written
+before LMDB opens it.
 """
 
 import errno
@@ -43,6 +47,12 @@ def _affordable() -> int:
 MOST_OPEN = _affordable()
 """Environments kept open though unused: a task that visits more groups than that opens every one of them anew."""
 
+READERS = 126
+"""Readers of one environment at a time, of all processes."""
+
+LOCK_BYTES = 192 + (READERS - 1) * 64
+"""Length that LMDB gives ``lock.mdb``: a head and a slot for each reader, 64 bytes each; two pages."""
+
 DAMAGE = (
     lmdb.CorruptedError,
     lmdb.InvalidError,
@@ -72,7 +82,9 @@ class Environment:
 
     def __init__(self, path: Path, *, sync: bool) -> None:
         self.path, self.users, self.retired = path, 0, False
-        self._lmdb = lmdb.open(str(path), map_size=0, sync=sync, metasync=False)  # 0: as stored, 1 MiB if new
+        _reserve_lock_table(path)
+        # a map size of 0 means: as stored, 1 MiB if new
+        self._lmdb = lmdb.open(str(path), map_size=0, max_readers=READERS, sync=sync, metasync=False)
         self._identity = _identity(path)
         self._gate = threading.Condition()
         self._inside: list[int] = []
@@ -154,7 +166,10 @@ class Environments:
 
     @contextmanager
     def using(self, folder: Path, name: str, *, sync: bool) -> Iterator[Environment]:
-        """The environment ``name`` of ``folder``, made if it is absent and made anew if it is damaged."""
+        """The environment ``name`` of ``folder``, made if it is absent and made anew if it is damaged.
+
+        ``FileNotFoundError`` if ``folder`` itself or its ``groups`` are absent.
+        """
         path = folder / "groups" / name
         with self._lock:
             environment = self._open.get(path)
@@ -178,12 +193,12 @@ class Environments:
         with self._lock:
             self._retire(folder / "groups" / name)
         gone = folder / "gone" / uuid.uuid4().hex
-        gone.parent.mkdir(parents=True, exist_ok=True)
-        with _folder_lock(folder, exclusive=True):
-            try:
+        try:
+            gone.parent.mkdir(exist_ok=True)
+            with _folder_lock(folder, exclusive=True):
                 (folder / "groups" / name).rename(gone)
-            except FileNotFoundError:  # another process was faster
-                return
+        except FileNotFoundError:  # another process was faster, or the whole folder was deleted
+            return
         shutil.rmtree(gone, ignore_errors=True)
 
     def close(self, folder: Path) -> None:
@@ -221,9 +236,27 @@ class Environments:
 
 def _opened(folder: Path, name: str, *, sync: bool) -> Environment:
     path = folder / "groups" / name
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(exist_ok=True)
     with _folder_lock(folder, exclusive=False):
         return Environment(path, sync=sync)
+
+
+def _reserve_lock_table(path: Path) -> None:
+    """Write the blocks of ``lock.mdb`` if it is absent; raise ``OSError`` where the disk has no room for them.
+
+    The file gets its name when it is complete, so no process can open it before.
+    """
+    table = path / "lock.mdb"
+    if table.exists():
+        return
+    new = path / f"{uuid.uuid4().hex}.new"
+    try:
+        new.write_bytes(bytes(LOCK_BYTES))
+        os.link(new, table)
+    except FileExistsError:  # another process was faster
+        pass
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

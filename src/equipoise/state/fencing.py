@@ -1,11 +1,11 @@
 """One query at a time on a checkpoint: epochs that fence off whoever came before.
 
 A query that starts writes ``epochs/<number, 10 digits>-<owner>``, with a number above all that are there, and lists
-the folder again. If another claim has the same number, it withdraws its own and begins anew: whoever wrote second sees
-the first, so no two queries ever go on under one number, and the highest number is in force. Every commit and every
-delivery is preceded or followed by such a look, so a query that was taken over, even one that hung for hours, finds out
-before it delivers anything. This needs a filesystem that lists what was written, which local disks, HDFS and today's
-object stores do, and nothing else: no lock, no clock.
+the folder again. If another claim has the same number, it withdraws its own and begins anew: the second writer sees the
+first, so no two queries ever go on under one number, and the highest number is in force. Every commit is followed by
+such a look, and every delivery is preceded and followed by one, so a query that was taken over, even one that hung for
+hours, finds out before it delivers anything. A query whose claim is gone stops, too: the checkpoint was replaced. This
+needs a store that lists what was written (``Abilities.list_after_write``), and nothing else: no lock, no clock.
 
 Where it can be seen that the query in force is alive, because it runs on this machine, a second one is refused instead.
 
@@ -16,8 +16,8 @@ the process in clock ticks since boot.
 import os
 import platform
 import re
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ import msgspec
 from equipoise.errors import CheckpointInUse, Damaged, Fenced, FormatError, StorageFailed, UnknownFormat
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
+from equipoise.names import unique_name
 from equipoise.storage import Storage
 
 _PROCESSES = Path("/proc/self/stat")
@@ -54,11 +55,14 @@ class Epoch:
         Counts the queries that were started on it, from 1.
     owner
         Name of this one among all.
+    exclusive
+        Whether a version of the log has one record, created only if it is absent; see ``equipoise.state.log``.
     """
 
     storage: Storage
     number: int
     owner: str
+    exclusive: bool
 
     @property
     def name(self) -> str:
@@ -75,14 +79,26 @@ class Epoch:
         if in_force and _number(in_force) > self.number:
             raise Fenced(
                 f"another query has taken over {self.storage.location} (epoch {in_force}, this one is {self.name}); "
-                "this query stops and has delivered nothing of the batch"
+                "this query stops; the other one goes on from the last commit, and delivers it if that is still due"
             )
         if self.name not in claims:
             raise StorageFailed(
-                f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops and has "
-                "delivered nothing of the batch: the checkpoint was deleted or replaced while the query ran; restore "
+                f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops: the "
+                "checkpoint was deleted or replaced while the query ran; restore "
                 "it from a copy, or begin a new one"
             )
+
+    @contextmanager
+    def reported_first(self) -> Iterator[None]:
+        """Where the block fails and another query has taken over, report that.
+
+        The other query deletes files and records that this one still wants, so most failures follow from it.
+        """
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
 
     def release(self) -> None:
         """Say that this query has ended, so that the next one may start at once."""
@@ -90,7 +106,14 @@ class Epoch:
             self.storage.write(f"{FOLDER}/{self.name}{_RELEASED}", b"")
 
 
-def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int = 0, take_over: bool = True) -> Epoch:
+def claim(
+    storage: Storage,
+    is_active_here: Callable[[str], bool],
+    *,
+    exclusive: bool | None = None,
+    above: int = 0,
+    take_over: bool = True,
+) -> Epoch:
     """Take over a checkpoint.
 
     Parameters
@@ -99,17 +122,20 @@ def claim(storage: Storage, is_active_here: Callable[[str], bool], *, above: int
         The checkpoint.
     is_active_here
         Whether the query of an owner, started by this process, still runs.
+    exclusive
+        As the checkpoint's ``Identity`` says; default: as the abilities of the store allow.
     above
         An epoch that is known to have been in force, should its claim be lost.
     take_over
-        Whether to fence off a query of another machine, of which nobody can see from here whether it is alive.
+        Whether to fence off a query of another machine, whose liveness cannot be checked from here.
     """
-    process = [_machine(), os.getpid(), _started(os.getpid())]
+    exclusive = storage.abilities.create_if_absent if exclusive is None else exclusive
+    process = _this_process()
     while True:
         claims = _claims(storage)
         for name in _highest(claims):
             _refuse_if_alive(storage, name, is_active_here, take_over=take_over)
-        epoch = Epoch(storage, max([above, *map(_number, claims)]) + 1, uuid.uuid4().hex)
+        epoch = Epoch(storage, max([above, *map(_number, claims)]) + 1, unique_name(), exclusive)
         storage.write(f"{FOLDER}/{epoch.name}", seal(_KIND, _FORMAT_VERSION, process))
         failpoint("driver.in-claim")
         if not any(_number(name) == epoch.number and name != epoch.name for name in _claims(storage)):
@@ -189,6 +215,11 @@ def _read(storage: Storage, path: str) -> tuple[str, int, int]:
     except FormatError as error:
         raise Damaged(f"{storage.at(path)}: {error}; {way_out}") from error
     return claimed
+
+
+def _this_process() -> list[str | int]:
+    """What a claim says of its process."""
+    return [_machine(), os.getpid(), _started(os.getpid())]
 
 
 def _machine() -> str:

@@ -41,23 +41,22 @@ class GarbageCollector:
             for path in files:
                 self._storage.delete(path)
                 failpoint("driver.in-garbage")
-            for folder in {path.rpartition("/")[0] for path in files}:
+            for folder in sorted({path.rpartition("/")[0] for path in files}):
                 if not self._storage.names(folder):
                     self._storage.delete_folder(folder)
         old = head - self._retain
         if old >= 0:
             self._sweep([f"{old:020d}"], self._needed(table))
-        self._delete_outputs([f"{head - 2:020d}"])
+        if head >= 2:
+            self._delete_outputs([f"{head - 2:020d}"])
 
     def sweep(self, log: CommitLog, table: GroupTable) -> None:
         """Look through everything, as a query does when it starts: also for what killed tasks have left."""
         failpoint("driver.in-sweep")
-        first = max(log.oldest(), table.version - self._retain, 0)
         self._idle.clear()
-        if first < table.version:
-            past = log.table(first)
-            for commit in log.commits(first + 1, table.version):
-                self.retire(commit.version, past.advance(commit))
+        past, commits = log.since(table.version - self._retain, table.version)
+        for commit in commits:
+            self.retire(commit.version, past.advance(commit))
         needed = self._needed(table)
         for folder in KEPT:
             self._storage.clean(folder)

@@ -4,6 +4,7 @@ from typing import Any
 
 from equipoise.state import chronicle
 from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.halves import undelivered
 from equipoise.storage import Storage
 
 _NUMBERS = ("bound", "imbalance_before", "imbalance_after", "gain_seconds", "move_seconds", "move_bytes")
@@ -11,7 +12,7 @@ _COUNTS = ("keys_moved", "groups_moved")
 
 
 def history_rows(path: str) -> list[dict[str, Any]]:
-    """What became of every batch; times are in milliseconds.
+    """What became of every batch, and whether it was delivered; times are in milliseconds.
 
     Parameters
     ----------
@@ -20,7 +21,9 @@ def history_rows(path: str) -> list[dict[str, Any]]:
     """
     storage = Storage(path)
     Checkpoint(storage).require()
-    return [history_row(each) for each in chronicle.rows(storage) if each["batch"] >= 0]
+    rows = [history_row(each) for each in chronicle.rows(storage) if each["batch"] >= 0]
+    due = undelivered(storage, rows[-1]["batch"] + 1) if rows else None
+    return [row | {"delivered": row["batch"] != due} for row in rows]
 
 
 def history_row(kept: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,10 @@ FRAME_BYTES = 4 * 1024 * 1024
 FILE_HEAD_BYTES = 11
 """Bytes of a file before its first section."""
 
+MOST_FRAME_BYTES = 2**34
+"""Length of a frame before compression, at most: MessagePack bounds a key and a value to 4 GiB each."""
+
+_AT_ONCE = 16 * FRAME_BYTES  # a longer frame takes memory as its content comes, not by the length that it claims
 _FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
 _SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
 _CODEC = pa.Codec("zstd", 1)
@@ -180,14 +184,29 @@ def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, byt
         at += _FRAME_HEAD.size + length
         if at > end:
             raise _damaged(section, f"a frame of {length} bytes does not fit")
+        if raw_length > MOST_FRAME_BYTES:
+            raise _damaged(section, f"a frame of {raw_length} bytes before compression, past {MOST_FRAME_BYTES}")
         try:
-            entries = _DECODER.decode(_CODEC.decompress(view[at - length : at], raw_length))
+            entries = _DECODER.decode(_decompressed(view[at - length : at], raw_length))
         except (OSError, ValueError) as error:  # zstd's, Arrow's and msgspec's complaints
             raise _damaged(section, f"a frame cannot be read ({error})") from error
         count += len(entries)
         yield from entries
     if at != end or count != section.count:
         raise _damaged(section, f"its frames have {count} entries")
+
+
+def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:
+    if raw_length <= _AT_ONCE:
+        return _CODEC.decompress(content, raw_length)
+    pieces, found = [], 0
+    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+        while found <= raw_length and (piece := stream.read(_AT_ONCE)):
+            pieces.append(piece)
+            found += len(piece)
+    if found != raw_length:
+        raise ValueError(f"its content has {found} bytes in place of {raw_length}")
+    return b"".join(pieces)
 
 
 def _damaged(section: Section, found: str) -> Damaged:

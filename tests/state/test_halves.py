@@ -1,0 +1,135 @@
+"""The log and Spark's half of a checkpoint must be of the same time; any other pair is refused by name."""
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow.fs
+import pytest
+
+from equipoise.errors import LogBroken
+from equipoise.state.halves import SparkHalf, require_same
+from equipoise.storage import Storage
+from equipoise.storage.file_systems import RenamingFiles
+from equipoise.storage.local_disk import LocalDisk
+
+WAY_OUT = "restore the whole checkpoint, both halves, from one copy"
+
+
+def offsets(batch, *, time=1000):
+    """What Spark writes of a batch of the file source: the offset is a counter, and only the time tells files apart."""
+    return f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{time + batch}}}\n{{"logOffset":{batch}}}\n'.encode()
+
+
+def digest(batch, **given):
+    return sha256(offsets(batch, **given)).hexdigest()
+
+
+class Synced(LocalDisk):
+    """Remembers which files were synced."""
+
+    def __init__(self):
+        self.paths = []
+
+    def sync(self, path):
+        super().sync(path)
+        self.paths.append(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Spark's half after batches 0 to 3, the last of which Spark does not know to be finished."""
+    for batch in range(4):
+        for name in ("offsets", "sources/0"):
+            path = tmp_path / "spark" / name / str(batch)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(offsets(batch))
+            path.with_name(f".{batch}.crc").write_bytes(b"")
+    (tmp_path / "spark/commits").mkdir()
+    for batch in range(3):
+        (tmp_path / "spark/commits" / str(batch)).write_bytes(b"v1\n{}")
+    return tmp_path
+
+
+@pytest.fixture
+def half(folder):
+    return SparkHalf(Storage(str(folder)))
+
+
+def test_the_last_batches_are_found_among_other_files(half, folder):
+    (folder / "spark/offsets/10").write_bytes(b"v1")
+    (folder / "spark/offsets/.12.tmp").write_bytes(b"v1")
+    assert (half.last_planned(), half.last_finished()) == (10, 2)
+    shutil.rmtree(folder / "spark")
+    assert (half.last_planned(), half.last_finished()) == (-1, -1)
+
+
+def test_the_digest_is_that_of_the_whole_file(half, folder):
+    assert half.digest(3) == digest(3)
+    before = half.digest(2)
+    (folder / "spark/offsets/2").write_bytes(offsets(2, time=5000))
+    assert half.digest(2) != before, "another batch of the same number has the same offset and another time"
+
+
+def test_halves_of_the_same_time_are_accepted(half):
+    half.require(-1, "")  # nothing is committed
+    half.require(0, "")  # the initial state
+    half.require(4, digest(3))  # to be delivered again
+    half.require(3, digest(2))  # planned, and not committed
+
+
+def test_an_older_half_is_refused_by_name(half, folder):
+    where = f"the log in {folder} ends with batch 4"
+    with pytest.raises(LogBroken, match=rf"Spark's half is older than the log: {where}, .*after 3; .*{WAY_OUT}"):
+        half.require(5, digest(4))
+
+
+def test_a_newer_half_is_refused_by_name(half, folder):
+    where = f"the log in {folder} ends with batch 1"
+    with pytest.raises(
+        LogBroken, match=rf"Spark's half is newer than the log: {where}, .*planned batch 3; .*{WAY_OUT}"
+    ):
+        half.require(2, digest(1))
+
+
+@pytest.mark.parametrize("gone", ["spark", "spark/offsets"])
+def test_a_missing_half_is_refused_by_name(half, folder, gone):
+    shutil.rmtree(folder / gone)
+    with pytest.raises(LogBroken, match=rf"Spark's half is missing: .*batch 3, .*offsets is empty.*{WAY_OUT}"):
+        half.require(4, digest(3))
+    half.require(0, "")
+
+
+def test_missing_offsets_of_the_committed_batch_are_refused_by_name(half, folder):
+    (folder / "spark/offsets/2").unlink()
+    with pytest.raises(LogBroken, match=rf"Spark's half is missing: .*spark/offsets/2 is not there; {WAY_OUT}"):
+        half.require(3, digest(2))
+
+
+def test_a_foreign_half_is_refused_by_name(half, folder):
+    (folder / "spark/offsets/3").write_bytes(offsets(3, time=5000))
+    said = rf"Spark's half is foreign: batch 3 of {folder} .*{digest(3)}, .*{digest(3, time=5000)}, .*{WAY_OUT}"
+    with pytest.raises(LogBroken, match=said):
+        half.require(4, digest(3))
+    with pytest.raises(LogBroken, match=said):
+        require_same(3, digest(3), half.digest(3), str(folder))
+    require_same(3, digest(3), digest(3), str(folder))
+
+
+def test_offsets_and_sources_of_a_batch_are_synced_on_a_store_with_sync(folder):
+    (folder / "spark/sources/1").mkdir()
+    (folder / "spark/sources/1/3.compact").write_bytes(b"")
+    store = Synced()
+    SparkHalf(Storage(str(folder), store=store)).sync(3)
+    names = [str(Path(path).relative_to(folder)) for path in store.paths]
+    assert names == ["spark/offsets/3", "spark/sources/0/3", "spark/sources/1/3.compact"]
+
+
+def test_a_store_that_keeps_what_it_acknowledged_is_not_asked(folder):
+    class Asked(RenamingFiles):
+        def look(self, *_, **__):
+            raise AssertionError("nothing has to be looked for")
+
+        sync = look
+
+    SparkHalf(Storage(str(folder), store=Asked(pyarrow.fs.LocalFileSystem()))).sync(3)
