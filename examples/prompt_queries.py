@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,12 +190,10 @@ def run(spark: SparkSession, name: str, folder: Path, *, rows: int, rate: int, s
         rate=rate, interval=interval, blocks=4, buckets=4,
     )  # fmt: skip
     sums = Sums(*query.columns)
-    found: dict[Any, np.ndarray] = defaultdict(lambda: np.zeros(len(query.columns) + 1))
+    results: dict[int, pd.DataFrame] = {}
 
     def sink(df: DataFrame, batch: int) -> None:
-        result = df.toPandas()
-        for row in result.itertuples(index=False):
-            found[row[0]] += np.array(row[1:], dtype=float)
+        result = results[batch] = df.toPandas()  # by number: a batch may be delivered twice
         if len(result) and batch % 5 == 0:
             print(f"batch {batch}: {query.title}")
             query.show(df).show()
@@ -209,12 +206,21 @@ def run(spark: SparkSession, name: str, folder: Path, *, rows: int, rate: int, s
     ).start(sink, str(folder / "checkpoint"))  # fmt: skip
     wanted = reference(spark, query, folder / "rows.parquet", slides)
     until = time.monotonic() + 600
-    while not same(found, wanted) and time.monotonic() < until:
+    while not same(total(results), wanted) and time.monotonic() < until:
         if started.exception() is not None:
             raise started.exception()
         time.sleep(0.2)
     started.stop()
-    return same(found, wanted)
+    return same(total(results), wanted)
+
+
+def total(results: dict[int, pd.DataFrame]) -> dict[Any, np.ndarray]:
+    """Sums over the results of all batches."""
+    sums: dict[Any, np.ndarray] = {}
+    for result in list(results.values()):
+        for row in result.itertuples(index=False):
+            sums[row[0]] = sums.get(row[0], 0.0) + np.array(row[1:], dtype=float)
+    return sums
 
 
 def reference(spark: SparkSession, query: Query, path: Path, slides: int) -> dict[Any, np.ndarray]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 SCRIPT = Path(__file__).with_name("story.py")
@@ -96,6 +97,11 @@ class Story:
         found = defaultdict(list)
         for path in sorted((self.folder / "out").glob("*.json")):
             found[int(path.name.partition("-")[0])].append(path.read_text())
+        written = defaultdict(list)
+        for path in sorted((self.folder / "delivered").rglob("part-*.parquet")):
+            written[int(path.name.split("-")[1])] += pq.ParquetFile(path).read().to_pylist()
+        for batch, rows in written.items():
+            found[batch].append("\n".join(["", *(json.dumps(row) for row in rows)]))
         return found
 
     def check(self):

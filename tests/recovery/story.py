@@ -1,19 +1,22 @@
 """A query to be killed: run in a process of its own, again and again on the same folder, until it ends well.
 
 The folder holds ``in/`` (one Parquet file for each batch), and gets ``cp/`` (the checkpoint), ``cache/``, ``out/``
-(what the sink was given, a file for each delivery) and at the end ``state.json``. Owners, isolated keys and the number
-of partitions change every other batch, snapshots and summaries are made early, and little is retained, so that a few
-small batches go through all that a long life holds.
+(what the sink was given, a file for each delivery) or ``delivered/`` (what a shipped sink wrote), and at the end
+``state.json``. Owners, isolated keys and the number of partitions change every other batch, snapshots and summaries
+are made early, and little is retained, so that a few small batches go through all that a long life holds.
 
 What else happens is said by options; see the bottom.
 """
 
 import argparse
 import copy
+import dataclasses
 import hashlib
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,8 +32,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Proposal
-from equipoise.spark import LocalQuery, read_state, stateful
+from equipoise.spark import LocalQuery, read_state, sinks, stateful
 from equipoise.spark.stream import engine, jobs
+from equipoise.spark.stream.delivery import FileSink
 from equipoise.spark.stream.task import run_partition
 from equipoise.state import fencing, snapshots
 from equipoise.state.checkpoint import Checkpoint, Wishes
@@ -164,21 +168,84 @@ def deliver(folder, batch, files, rows):
     temporary = folder / "out" / f"{batch}-{delivery}.tmp"
     temporary.write_text(text)
     temporary.rename(temporary.with_suffix(".json"))
+    wish_partitions(folder, batch)
+
+
+def wish_partitions(folder, batch):
     Checkpoint(Storage(str(folder / "cp"))).wish(Wishes(partitions=2 + batch // 2 % 3))
+
+
+class Pause:
+    """Stops this process inside the sink, at one batch of the story's whole life, as a machine that hangs.
+
+    Parameters
+    ----------
+    folder
+        Of the story.
+    batch
+        Where to stop; -1 for nowhere.
+    """
+
+    def __init__(self, folder, batch):
+        self._file, self.batch, self._lock = folder / "paused", batch, threading.Lock()
+
+    def here(self):
+        with self._lock:  # files are copied by several threads
+            if not self._file.exists():
+                self._file.touch()
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class HangingStorage(Storage):
+    """The checkpoint, for a sink that hangs when it has read some bytes of a file and not all."""
+
+    def __init__(self, location, pause):
+        super().__init__(location)
+        self._pause = pause
+
+    def pieces(self, path, length=100):
+        for data in super().pieces(path, length):
+            yield data
+            self._pause.here()
+
+
+class Watched(FileSink):
+    """A shipped sink; it may hang inside, and wishes for another number of partitions."""
+
+    def __init__(self, real, folder, pause, receive=None):
+        self._real, self._folder, self._pause, self._receive = real, folder, pause, receive
+
+    def deliver(self, delivery):
+        given = delivery
+        if delivery.batch == self._pause.batch:
+            hanging = HangingStorage(delivery.storage.location, self._pause)
+            given = dataclasses.replace(delivery, storage=hanging)
+        self._real.deliver(given)
+        if self._receive is not None:
+            self._receive(delivery.rows(), delivery.batch)
+        wish_partitions(self._folder, delivery.batch)
 
 
 class Local(LocalQuery):
     """A query without Spark that keeps every delivery."""
+
+    def use_parquet(self, folder, pause):
+        """Deliver to files in place of ``out``."""
+        sink = Watched(sinks.parquet(str(folder / "delivered")), folder, pause, super()._receive)
+        self._settings = dataclasses.replace(self._settings, sink=sink)
+        self._engine = self._new_engine()
 
     def _receive(self, output, batch):
         super()._receive(output, batch)
         deliver(Path(self._epoch.storage.location).parent, batch, [], output.to_pylist())
 
 
-def sink_into(folder, fails_at):
+def sink_into(folder, fails_at, pause=None):
     """A sink that keeps every delivery: checksums of the files behind it, and its rows as they come."""
 
     def sink(df, batch):
+        if pause is not None and batch == pause.batch:
+            pause.here()
         files = [
             hashlib.sha256(Path(name.removeprefix("file://")).read_bytes()).hexdigest() for name in df.inputFiles()
         ]
@@ -214,9 +281,11 @@ def plain(row):
     ]
 
 
-def run_locally(folder, ledger, options):
+def run_locally(folder, ledger, options, given):
     """The whole query in this process; gives the state at its end."""
     with Local(ledger, "k", ROWS, OUTPUT, str(folder / "cp"), numPartitions=2, **options) as query:
+        if given.sink == "parquet":
+            query.use_parquet(folder, Pause(folder, given.pause_at))
         for path in sorted(folder.glob("in/*.parquet"), key=lambda path: int(path.stem))[query.batch :]:
             query.process(pd.read_parquet(path))
         return [
@@ -237,7 +306,12 @@ def run_on_spark(folder, ledger, options, given):
     spark = session(given.master)
     stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     planned = stateful(stream, "k", ledger, OUTPUT, 2, **options)
-    sink = sink_into(folder, given.sink_fails_at)
+    pause = Pause(folder, given.pause_at)
+    real = {
+        "parquet": lambda: sinks.parquet(str(folder / "delivered")),
+        "table": lambda: sinks.table("story", path=str(folder / "delivered")),
+    }.get(given.sink)
+    sink = Watched(real(), folder, pause) if real else sink_into(folder, given.sink_fails_at, pause)
     planned.start(sink, str(folder / "cp"), trigger={"availableNow": True}).awaitTermination()
     state = [plain(row) for row in read_state(str(folder / "cp"), spark=spark).collect()]
     spark.stop()
@@ -254,7 +328,7 @@ def main(given):
     (folder / "out").mkdir(exist_ok=True)
     ledger = Ledger(Options(given))
     options = {"orderBy": "v", "tailGroups": 16, "retain": 2, "planner": Restless(), "cache": given.cache}
-    state = run_locally(folder, ledger, options) if given.local else run_on_spark(folder, ledger, options, given)
+    state = run_locally(folder, ledger, options, given) if given.local else run_on_spark(folder, ledger, options, given)
     (folder / "state.json").write_text(json.dumps(sorted(state, key=lambda row: (row[0] is not None, row[0]))))
     print(END)  # noqa: T201 - the answer to the test that starts this
 
@@ -269,4 +343,6 @@ if __name__ == "__main__":
     parser.add_argument("--twice", action="store_true", help="run every task twice at the same time")
     parser.add_argument("--wait-value", type=int, default=-1, help="on this value wait until the file 'go' is there")
     parser.add_argument("--sink-fails-at", type=int, default=-1, help="batch that the sink fails on, once")
+    parser.add_argument("--sink", choices=["function", "parquet", "table"], default="function")
+    parser.add_argument("--pause-at", type=int, default=-1, help="batch in whose sink the process stops itself, once")
     main(parser.parse_args())

@@ -10,10 +10,9 @@ from equipoise.state.contents import local_states
 KILLED = -9
 STEPS = [
     "driver.in-claim",
-    "storage.before-name:2",  # the record under the new epoch; the first file is the claim
-    "storage.before-name:3",  # the snapshots
+    "storage.before-name:2",  # the snapshots; the first file is the claim
     "compact.before-summary",
-    "storage.before-name:4",  # the summary
+    "storage.before-name:3",  # the summary
     "compact.after-summary",
     "driver.in-sweep",
     "driver.in-garbage",

@@ -4,11 +4,12 @@ import re
 import shutil
 import struct
 import zlib
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 import pytest
-from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.errors import PythonException
 
 from equipoise.errors import Damaged, EquipoiseError, FormatError, LogBroken, StorageFailed, UnknownFormat
 from equipoise.framing import seal, unseal
@@ -89,7 +90,9 @@ def _last_plan(storage):
 
 def _outputs(storage):
     log = CommitLog(storage)
-    return engine.verify_outputs(storage, log.read(log.head()))
+    commit = log.read(log.head())
+    engine.verify_outputs(storage, commit)
+    return [storage.read(file.path) for file in commit.outputs]
 
 
 def _claimed(storage):
@@ -109,13 +112,14 @@ READERS = {
     "history": lambda storage: list(chronicle.rows(storage)),
 }
 SEALED = {
-    "query": "query",
-    "wishes": "wishes",
-    "log/*.commit": "commit",
-    "log/*.summary": "summary",
-    "epochs": "epoch",
-    "history": "history",
+    "query": ("query", 2),
+    "wishes": ("wishes", 2),
+    "log/*.commit": ("commit", 2),
+    "log/*.summary": ("summary", 2),
+    "epochs": ("epoch", 1),
+    "history": ("history", 1),
 }
+"""Kinds of sealed files: word and format in their envelope."""
 
 
 def last_file(storage, kind):
@@ -196,8 +200,7 @@ def test_a_missing_summary_is_told_where_the_records_before_it_are_gone(copy):
 
 
 def test_a_gap_in_the_log_is_told(copy):
-    (gap,) = (Path(copy.location) / "log").glob(f"{BATCHES - 1:020d}-*.commit")
-    gap.unlink()
+    (Path(copy.location) / "log" / f"{BATCHES - 1:020d}.commit").unlink()
     with pytest.raises(LogBroken, match=rf"log has no record of version {BATCHES - 1} .*restore"):
         CommitLog(copy).table(BATCHES)
 
@@ -206,23 +209,29 @@ def test_a_gap_in_the_log_is_told(copy):
 @pytest.mark.parametrize("kind", SEALED)
 def test_another_format_version_is_told(copy, kind, version):
     path = last_file(copy, kind)
-    path.write_bytes(seal(SEALED[kind], version, unseal(SEALED[kind], 1, path.read_bytes())))
+    word, known = SEALED[kind]
+    path.write_bytes(seal(word, version, unseal(word, known, path.read_bytes())))
     error = told(copy, kind, path)
     assert isinstance(error, UnknownFormat)
-    assert f"format {version}, this release reads format 1" in str(error)
+    assert f"format {version}, this release reads format {known}" in str(error)
 
 
 @pytest.mark.parametrize("kind", SEALED)
 def test_a_sound_envelope_around_something_else_is_told(copy, kind):
     path = last_file(copy, kind)
-    path.write_bytes(seal(SEALED[kind], 1, "something else"))
+    path.write_bytes(seal(*SEALED[kind], "something else"))
     assert isinstance(told(copy, kind, path), Damaged)
 
 
 def test_another_format_version_of_a_plan_is_told(copy):
     path = last_file(copy, "plans")
-    path.write_text(re.sub(r'"format_version": ?1', '"format_version": 99', path.read_text()))
-    assert isinstance(told(copy, "plans", path), UnknownFormat)
+    other = re.sub(r'"format_version": ?1', '"format_version": 99', path.read_text())
+    name = f"{path.name[:10]}-{sha256(other.encode()).hexdigest()}"
+    path.with_name(f"{name}.json").write_text(other)
+    with pytest.raises(UnknownFormat, match=rf"{name}.json.*99"):
+        Checkpoint(copy).plan(name)
+    path.write_text(other)  # under the name of another plan
+    assert isinstance(told(copy, "plans", path), Damaged)
 
 
 @pytest.mark.parametrize("folder", ["changes", "snapshots"])
@@ -240,13 +249,65 @@ def test_another_format_version_of_a_section_is_told(copy, folder):
 
 
 def test_a_plan_that_is_held_but_missing_is_told(copy):
-    with pytest.raises(StorageFailed, match=r"plans has no plan 77, .*unpin"):
-        Checkpoint(copy).plan_of_version(77)
+    name = f"{77:010d}-{'0' * 64}"
+    with pytest.raises(StorageFailed, match=rf"plans has no plan {name}, .*unpin"):
+        Checkpoint(copy).held_plan(name)
+
+
+def _plan_in_force(storage):
+    """Another valid plan over the plan of the next batch."""
+    wanted = last_file(storage, "plans")
+    other = next(path for path in sorted(wanted.parent.iterdir()) if path != wanted)
+    return wanted, other, lambda: _last_plan(storage)
+
+
+def _stale_commit(storage):
+    """An older commit's bytes under a newer name."""
+    log = Path(storage.location) / "log"
+    older, wanted = (log / f"{version:020d}.commit" for version in (BATCHES - 1, BATCHES))
+    return wanted, older, lambda: CommitLog(storage).read(BATCHES)
+
+
+def _stale_summary(storage):
+    """Another version's summary."""
+    summaries = sorted((Path(storage.location) / "log").glob("*.summary"))
+    assert len(summaries) > 1
+    return summaries[-1], summaries[-2], lambda: CommitLog(storage).table(BATCHES)
+
+
+def _stale_output(storage):
+    """Another batch's output file."""
+    log = CommitLog(storage)
+    wanted, other = (Path(storage.at(log.read(version).outputs[0].path)) for version in (BATCHES, BATCHES - 1))
+    return wanted, other, lambda: _outputs(storage)
+
+
+def _stale_changes(storage):
+    """Another batch's changes of the same groups."""
+    wanted = last_file(storage, "changes")
+    other = next(path for path in sorted(wanted.parent.parent.glob("*/*")) if path.parent != wanted.parent)
+    return wanted, other, lambda: _sections(storage, "changes")
+
+
+@pytest.mark.parametrize("swap", [_plan_in_force, _stale_commit, _stale_summary, _stale_output, _stale_changes])
+def test_a_sound_file_in_the_place_of_another_is_refused_by_name(copy, swap):
+    wanted, other, read = swap(copy)
+    read()
+    wanted.write_bytes(other.read_bytes())
+    with pytest.raises(Damaged, match=rf"{re.escape(wanted.name)}.*(?i:restore)"):
+        read()
+
+
+def test_a_query_does_not_start_by_another_plan_than_the_one_in_force(spark, lived, copy, tmp_path):
+    wanted, other, _ = _plan_in_force(copy)
+    wanted.write_bytes(other.read_bytes())
+    with pytest.raises(Damaged, match=rf"{wanted.name} .*damaged or another plan; restore it"):
+        start(spark, lived, tmp_path)
 
 
 def failure(query):
     """Text of the error that ends a query."""
-    with pytest.raises(StreamingQueryException) as caught:
+    with pytest.raises(EquipoiseError) as caught:
         query.awaitTermination()
     return str(caught.value)
 
@@ -268,23 +329,30 @@ def test_a_query_delivers_nothing_of_a_damaged_output(spark, lived, copy, tmp_pa
     path = last_file(copy, "outputs")
     path.write_bytes(path.read_bytes()[:-1])
     words = failure(start(spark, lived, tmp_path))
-    assert f"{path.name} does not match its checksum, and batch {BATCHES - 1} must be delivered again" in words
+    assert re.search(
+        rf"{path.name} has {path.stat().st_size} bytes with .*; its commit says .*; restore the file from a copy; "
+        rf"batch {BATCHES - 1} must be delivered from it",
+        words,
+    )
     assert not list((tmp_path / "out").iterdir())
 
 
 def test_a_query_whose_log_is_behind_spark_is_refused(spark, lived, copy, tmp_path):
     for version in (BATCHES, BATCHES - 1):
-        (last,) = (Path(copy.location) / "log").glob(f"{version:020d}-*.commit")
-        last.unlink()
-    words = failure(start(spark, lived, tmp_path))
-    assert f"Spark asks for batch {BATCHES - 1} but the log in {copy.location} ends with batch {BATCHES - 3}" in words
-    assert "restore both" in words
+        (Path(copy.location) / "log" / f"{version:020d}.commit").unlink()
+    said = (
+        rf"Spark's half is newer than the log: the log in {copy.location} ends with batch {BATCHES - 3}, and Spark has "
+        rf"planned batch {BATCHES - 1}; .*restore the whole checkpoint, both halves, from one copy"
+    )
+    with pytest.raises(LogBroken, match=said):
+        start(spark, lived, tmp_path)
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_a_query_with_damage_in_its_log_does_not_start(spark, lived, copy, tmp_path):
     path = last_file(copy, "log/*.commit")
     sound = path.read_bytes()
-    path.write_bytes(seal("commit", 99, unseal("commit", 1, sound)))
+    path.write_bytes(seal("commit", 99, unseal("commit", 2, sound)))
     with pytest.raises(UnknownFormat, match=path.name):
         start(spark, lived, tmp_path)
     path.write_bytes(sound)

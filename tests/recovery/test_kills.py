@@ -17,6 +17,7 @@ from equipoise.failpoints import POINTS
 
 KILLED = -9
 TASK_POINTS = [point for point in POINTS if point.startswith("task.")]
+LATE_POINTS = {"driver.late-commit"}  # see tests/spark/stream/test_local_query.py
 SPOOL_POINTS = {point for point in POINTS if point.startswith("spool.")}  # see test_spool_kills
 COMPACTION_POINTS = {point for point in POINTS if point.startswith("compact.")}  # see test_compaction_kills
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver.")]
@@ -70,6 +71,27 @@ def test_a_process_killed_at_every_point_goes_on_where_it_was(make_story, points
     killed_at_every_point(make_story(batches=10), points, "--local")
 
 
+@pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
+def test_a_process_killed_at_every_point_writes_every_row_once(make_story, points):
+    """With the sink that users have: no file twice, none missing, none half."""
+    story = make_story(batches=10)
+    killed_at_every_point(story, points, "--local", "--sink", "parquet")
+    assert all(path.suffix == ".parquet" for path in (story.folder / "delivered").iterdir())
+
+
+def test_a_driver_killed_after_its_delivery_writes_every_row_once(make_story):
+    story = make_story(batches=3)
+    assert story.run("--sink", "parquet", failpoint="driver.after-sink:2") == KILLED, story.told
+    story.finish("--sink", "parquet")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sink", ["parquet", "table"])
+@pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
+def test_a_driver_killed_at_every_point_writes_every_row_once(make_story, points, sink):
+    killed_at_every_point(make_story(batches=10), points, "--sink", sink)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
 def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points):
@@ -89,7 +111,7 @@ def killed_at_every_point(story, points, *options):
 
 def test_a_driver_or_a_worker_is_killed_at_every_point_there_is():
     killed = {point.partition(":")[0] for points in DRIVER_KILLS.values() for point in points}
-    assert killed | set(TASK_POINTS) | SPOOL_POINTS | COMPACTION_POINTS == set(POINTS)
+    assert killed | set(TASK_POINTS) | SPOOL_POINTS | COMPACTION_POINTS | LATE_POINTS == set(POINTS)
 
 
 def test_the_points_of_the_protocol_are_those_that_the_code_passes():

@@ -285,7 +285,7 @@ class Story(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1000), number=partitions, rows=batches)
     def replan(self, seed, number, rows):
         plan = arbitrary(seed, number)
-        self.query._checkpoint.keep_plan(plan, 0)
+        self.query._checkpoint.keep_plan(plan)
         self.query.rollback(plan.version)
         self.settle(rows, self.table(rows))
 

@@ -33,7 +33,7 @@ from equipoise.spark.report import batch_planner
 from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
 from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split
 from equipoise.spark.stream.outputs import require_storable
-from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
+from equipoise.spark.stream.pandas_rows import KeyFrames, key_shower
 from equipoise.spark.stream.rows import cut
 from equipoise.spark.stream.runners import KeyedFrames, KeyedTables, traced
 from equipoise.spark.stream.user_code import SparkSchemas
@@ -260,10 +260,9 @@ def _rows_of_one_key(df: DataFrame, key: Key, timezone: str) -> pd.DataFrame:
     """Some rows of the most frequent key among the first ones."""
     first = df.limit(_CHECKED_ROWS).withColumn(FINGERPRINT, key.fingerprint).toArrow().combine_chunks()
     keys, counts = np.unique(first.column(FINGERPRINT).to_numpy(), return_counts=True)
-    if not len(keys):
-        return to_pandas(first.drop_columns([FINGERPRINT]), timezone)
-    mine = pc.equal(first.column(FINGERPRINT), int(keys[np.argmax(counts)]))
-    return to_pandas(first.filter(mine).drop_columns([FINGERPRINT]), timezone)
+    if len(keys):
+        first = first.filter(pc.equal(first.column(FINGERPRINT), int(keys[np.argmax(counts)])))
+    return KeyFrames(first.drop_columns([FINGERPRINT]), timezone).cut(0, first.num_rows)
 
 
 def _named_key(df: DataFrame, key: str | Sequence[str]) -> Key:
@@ -369,7 +368,9 @@ class _Work:
         """Encoded key, key and part of each key or piece of sorted rows."""
         codec, shown = KeyCodec(self._key_schema), key_shower(self._key_schema, self._timezone)
         runs = (cut(batch, self._fields, codec) for batch in batches if batch.num_rows)
-        keyed = KeyedTables(runs) if self._reduction.arrow else KeyedFrames(runs, self._timezone)
+        reduction = self._reduction
+        arrow, rebuilt = reduction.arrow, reduction.rebuilt
+        keyed = KeyedTables(runs) if arrow else KeyedFrames(runs, self._timezone, rebuilt=rebuilt)
         for _, _, encoded, key, frames in keyed:
             yield encoded, key, _called(self._reduction.part, "reduce", shown(key), frames)
 

@@ -55,6 +55,8 @@ class Reduction(ABC):
 
     arrow = False
     """Whether ``part`` takes Arrow tables; else pandas frames."""
+    rebuilt = False
+    """Whether frames have the dtypes that a ``StatefulProcessor`` sees; else those of ``applyInPandas``."""
 
     @abstractmethod
     def part(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
@@ -70,7 +72,9 @@ class Reduction(ABC):
 
 
 class AggregatorReduction(Reduction):
-    """Runs an ``Aggregator``; a part is an encoded buffer."""
+    """Runs an ``Aggregator``; a part is an encoded buffer. Its frames are the same in a batch and in a stream."""
+
+    rebuilt = True
 
     def __init__(self, aggregator: Aggregator, schemas: Schemas, output: pa.Schema, timezone: str) -> None:
         self._aggregator = aggregator

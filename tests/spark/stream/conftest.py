@@ -115,11 +115,11 @@ def ours(tmp_path):
 def sparks(spark, tmp_path):
     """The same by ``transformWithStateInPandas``."""
 
-    def run(stream, key, processor, schema, *, timeMode="none", initialState=None, checkpoint="sparks"):  # noqa: N803 - Spark's own names
+    def run(stream, key, processor, schema, *, timeMode="none", initialState=None, checkpoint="sparks", partitions=2):  # noqa: N803 - Spark's own names
         sink = Collected()
         names = [key] if isinstance(key, str) else key
         initial = None if initialState is None else initialState.groupBy(*names)
-        with set_conf(spark, **{PROVIDER: ROCKSDB, "spark.sql.shuffle.partitions": "2"}):
+        with set_conf(spark, **{PROVIDER: ROCKSDB, "spark.sql.shuffle.partitions": str(partitions)}):
             made = stream.groupBy(*names).transformWithStateInPandas(
                 processor, outputStructType=schema, outputMode="Update", timeMode=timeMode, initialState=initial
             )

@@ -1,21 +1,25 @@
 """A query without Spark gives what the same query gives on Spark, and its tasks may run as often as they like."""
 
 import datetime as dt
+import gc
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise import Fenced, InvalidArgument, Mismatch, Plan, StorageFailed, UserFunctionFailed
+from equipoise import Fenced, InvalidArgument, Mismatch, Plan, StorageFailed, UserFunctionFailed, failpoints
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.routing import group_column
+from equipoise.spark.stream import engine
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
 from equipoise.state.contents import group_entries, local_states
@@ -384,6 +388,34 @@ def test_a_query_that_is_taken_over_after_its_commit_delivers_nothing(tmp_path, 
     assert query._delivered == []
 
 
+def test_a_record_that_a_query_which_was_taken_over_wrote_first_is_gone_on_from(tmp_path, monkeypatch):
+    """Both run the same batch from the same state; the version has one record, whoever wrote it."""
+    reached = []
+    monkeypatch.setattr(failpoints, "watchers", [reached.append])
+    first = summing(tmp_path)
+    first.process(frame(("a", 1)))
+    second = summing(tmp_path)
+
+    def meanwhile(point):
+        if point == "driver.before-commit":
+            failpoints.watchers.remove(meanwhile)
+            with pytest.raises(Fenced, match="another query has taken over"):
+                first.process(frame(("a", 2), ("b", 3)))
+
+    failpoints.watchers.append(meanwhile)
+    output = second.process(frame(("a", 2), ("b", 3)))
+    assert "driver.late-commit" in reached
+    assert CommitLog(second._epoch.storage).read(2).epoch == first._epoch.number
+    files = [file.path for file in CommitLog(second._epoch.storage).read(2).outputs]
+    kept = pa.concat_tables(pq.read_table(tmp_path / path, partitioning=None) for path in files)
+    assert found(kept.to_pandas()) == found(output)
+    plain = summing(tmp_path / "plain")
+    for batch in (frame(("a", 1)), frame(("a", 2), ("b", 3))):
+        plain.process(batch)
+    assert second.state() == plain.state()
+    assert found(second.process(frame(("a", 4)))) == found(plain.process(frame(("a", 4))))
+
+
 def test_a_query_that_is_taken_over_before_it_delivers_again_does_not(tmp_path, monkeypatch):
     query = summing(tmp_path)
     with monkeypatch.context() as patch:
@@ -455,8 +487,8 @@ def test_a_task_that_runs_twice_says_the_same_and_counts_once(repeated):
     for one, other in pairs:
         assert one.partition == other.partition
         assert one.sections.keys() == other.sections.keys()
-        assert [(file.rows, file.checksum) for file in one.outputs] == [
-            (file.rows, file.checksum) for file in other.outputs
+        assert [(file.rows, file.sha256) for file in one.outputs] == [
+            (file.rows, file.sha256) for file in other.outputs
         ]
         for group, section in one.sections.items():
             twin = other.sections[group]
@@ -506,3 +538,28 @@ def test_keys_are_hashed_and_placed_as_spark_does(spark):
 def test_a_key_that_cannot_be_hashed_without_spark_is_told():
     with pytest.raises(InvalidArgument, match="without Spark a key cannot be a list"):
         key_fingerprints(pa.table({"k": [[1], [2]]}))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are looked up in /proc")
+@pytest.mark.parametrize("end", [LocalQuery.close, lambda _: None], ids=["closed", "gone"])
+def test_a_query_that_has_ended_holds_no_files_open(tmp_path, end):
+    def held():
+        paths = [str(each.resolve()) for each in Path("/proc/self/fd").iterdir()]
+        return [path for path in paths if path.startswith(str(tmp_path))]
+
+    query = summing(tmp_path)
+    query.process(frame(*((str(number), 1) for number in range(50))))
+    assert held()
+    end(query)
+    del query
+    gc.collect()
+    assert held() == []
+
+
+def test_a_sink_that_does_not_end_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_PATIENCE", 0.01)
+    with summing(tmp_path) as query:
+        query.process(frame(("a", 1)))
+        assert not query._engine.deliver_last(None)
+        with query._engine._running, pytest.raises(UserFunctionFailed, match=r"sink is still busy .* start the query"):
+            query._engine.deliver_last(None)

@@ -2,6 +2,7 @@
 """What becomes of a batch when user code or the sink fails, and of every type of output."""
 
 import datetime as dt
+import re
 import shutil
 import sys
 import uuid
@@ -15,7 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise.spark import history, read_state
+from equipoise import InvalidArgument, LogBroken, UserFunctionFailed
+from equipoise.spark import history, read_state, sinks
 from equipoise.spark.stream import jobs
 from equipoise.spark.stream.placement import Placement
 
@@ -116,12 +118,14 @@ def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):
 def test_user_code_that_failed_can_be_mended(feed, ours, spark):
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3), ("b", 13)], [("b", 4)])
     key = spark.createDataFrame([("b",)], "k string").select(F.lower(F.hex(F.xxhash64("k")))).first()[0].rjust(16, "0")
-    with pytest.raises(StreamingQueryException) as failure:
+    with pytest.raises(UserFunctionFailed) as failure:
         ours(source.stream(), "k", Random(poison=13), OUT)
-    said = str(failure.value)
-    assert f"handleInputRows of key {key} failed in batch 1: ValueError: this row is poison" in said
-    assert 'raise ValueError("this row is poison")' in said
-    assert "mend the function and start the query again on the same checkpoint" in said
+    first, second, *trace = str(failure.value).splitlines()
+    assert re.fullmatch(r"ValueError in handleInputRows \(.*test_redelivery.py, line \d+\): this row is poison", first)
+    assert second.startswith(
+        f"It was called for key {key} in batch 1, of which nothing was committed. Mend the function"
+    )
+    assert '    raise ValueError("this row is poison")' in trace
     sink = ours(source.stream(), "k", Random(), OUT)
     assert sink.calls == [1, 2]
     assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 2, "b": 3}
@@ -135,7 +139,7 @@ def test_two_halves_of_different_times_are_told_apart(feed, ours, tmp_path):
     ours(source.stream(), "k", Random(), OUT)
     shutil.rmtree(f"{ours.checkpoint}/spark")
     shutil.copytree(tmp_path / "old", f"{ours.checkpoint}/spark")
-    with pytest.raises(StreamingQueryException, match="the two halves of the checkpoint are of different times"):
+    with pytest.raises(LogBroken, match=r"Spark's half is older than the log: .*batch 2, .*after 0; .*from one copy"):
         ours(source.stream(), "k", Random(), OUT)
 
 
@@ -186,6 +190,21 @@ def test_outputs_of_every_type_arrive(feed, ours):
     assert all(set(row.values()) == {None} for row in rows if row["y"] is None)
 
 
+def test_parquet_files_have_the_schema_of_the_output_for_every_type(feed, ours, spark, tmp_path):
+    """Also for what Spark writes in a way of its own: intervals, times without a zone, and small integers."""
+    schema = ", ".join(TYPES)
+    source = feed("k string, v int", [("a", 1)], [("b", 2)])
+    sink = sinks.parquet(str(tmp_path / "out"))
+    ours(source.stream(), "k", AllTypes(), schema, sink=sink)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert found.schema == spark.createDataFrame([], schema).schema
+    rows = [row.asDict(recursive=True) for row in found.collect()]
+    full = [row for row in rows if row["y"] is not None]
+    assert full == [{name.split()[0]: value for name, value in TYPES.items()}] * 2
+    assert len(rows) == 6
+    assert {path.parent for path in (tmp_path / "out").rglob("*.parquet")} == {tmp_path / "out"}
+
+
 class WrongOutput(AllTypes):
     def __init__(self, frame):
         self.frame = frame
@@ -195,17 +214,26 @@ class WrongOutput(AllTypes):
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("frame", "error", "said"),
     [
-        (pd.DataFrame({"k": ["a"]}), r"the function yielded columns \['k'\], but outputSchema has .*; n missing"),
+        (
+            pd.DataFrame({"k": ["a"]}),
+            InvalidArgument,
+            r"^the function yielded columns \['k'\], but outputSchema has .*; n missing",
+        ),
         (
             pd.DataFrame({"k": ["a"], "n": ["x"]}),
-            "column 'n' that the function yielded does not fit outputSchema .int64.",
+            InvalidArgument,
+            "^column 'n' that the function yielded does not fit outputSchema .int64.",
         ),
-        ([("a", 1)], "the function must yield pandas DataFrames, got a list"),
+        (
+            [("a", 1)],
+            UserFunctionFailed,
+            "^InvalidArgument in handleInputRows: the function must yield pandas DataFrames, got a list",
+        ),
     ],
     ids=["missing", "wrong type", "no frame"],
 )
-def test_outputs_that_do_not_fit_are_told(feed, ours, frame, said):
-    with pytest.raises(StreamingQueryException, match=said):
+def test_outputs_that_do_not_fit_are_told(feed, ours, frame, error, said):
+    with pytest.raises(error, match=said):
         ours(feed("k string, v int", [("a", 1)]).stream(), "k", WrongOutput(frame), "k string, n long", 1)

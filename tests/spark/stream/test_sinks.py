@@ -1,35 +1,156 @@
 """Ready sinks, and what they do with a batch that comes again."""
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from equipoise import InvalidArgument
+from equipoise import Damaged, InvalidArgument, Mismatch
 from equipoise.spark import sinks
+from equipoise.spark.stream.delivery import Delivery, deliver
+from equipoise.spark.stream.outputs import Outputs
+from equipoise.storage import Storage
+
+SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 
 
 def rows(spark, *values):
     return spark.createDataFrame([(value, f"text {value}") for value in values], "n long, text string")
 
 
-def test_a_batch_that_comes_again_replaces_its_parquet_files(spark, tmp_path):
+def no_rows():
+    raise AssertionError("the files are copied, without Spark")
+
+
+class Checkpoint:
+    """Makes deliveries of batches whose files are committed below a folder."""
+
+    def __init__(self, folder, spark=None):
+        self.storage, self.spark = Storage(str(folder)), spark
+
+    def batch(self, number, *files):
+        """A batch with a file for each list of values."""
+        made = []
+        for values in files:
+            with Outputs(self.storage, number + 1, SCHEMA, "UTC") as output:
+                output.add_table(pa.table([list(values), [f"text {value}" for value in values]], schema=SCHEMA))
+                made += output.finish()
+        given = no_rows if self.spark is None else lambda: rows(self.spark, *(v for values in files for v in values))
+        return Delivery("query", number, self.storage, made, given)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Without a session: whatever asks for rows fails."""
+    return Checkpoint(tmp_path / "cp")
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_parquet_files_lie_directly_below_the_path_and_no_spark_job_runs(checkpoint, spark, tmp_path):
     sink = sinks.parquet(f"{tmp_path}/out/", compression="zstd")
-    sink(rows(spark, 1, 2), 0)
-    sink(rows(spark, 3), 1)
-    sink(rows(spark, 3), 1)
+    for delivery in (checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1), checkpoint.batch(2, [4])):
+        deliver(sink, delivery)
+    names = [f"part-{0:020d}-00000.parquet", f"part-{0:020d}-00001.parquet", f"part-{2:020d}-00000.parquet"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     found = spark.read.parquet(f"{tmp_path}/out")
-    assert sorted(map(tuple, found.collect())) == [(1, "text 1", 0), (2, "text 2", 0), (3, "text 3", 1)]
-    assert list((tmp_path / "out" / "batch=1").glob("*.zstd.parquet"))
+    assert found.schema == rows(spark).schema
+    assert sorted(map(tuple, found.collect())) == [(value, f"text {value}") for value in (1, 2, 3, 4)]
 
 
-def test_a_batch_that_comes_again_replaces_its_partition_of_a_table(spark, tmp_path):
+def test_a_batch_that_comes_again_changes_nothing(checkpoint, tmp_path):
+    batches = [checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1, [4], [5], [6], [7], [8], [9])]
+    for batch in batches:
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    before = contents(tmp_path / "out")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    for batch in [*batches, *batches]:
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    assert contents(tmp_path / "out") == before
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
+
+
+def test_half_a_batch_is_completed(checkpoint, tmp_path):
+    batch = checkpoint.batch(0, [1], [2], [3])
+    deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / f"part-{0:020d}-00001.parquet").unlink()
+    (tmp_path / "out" / f".part-{0:020d}-00001.parquet.half.tmp").write_bytes(b"of a driver that was killed")
+    (tmp_path / "out" / ".another.tmp").write_bytes(b"of somebody else")
+    deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    assert contents(tmp_path / "out") == before | {".another.tmp": b"of somebody else"}
+
+
+@pytest.mark.parametrize("data", [b"", b"other bytes"])
+def test_another_file_in_the_place_of_a_part_is_an_error_and_stays(checkpoint, tmp_path, data):
+    batch = checkpoint.batch(0, [1])
+    taken = tmp_path / "out" / f"part-{0:020d}-00000.parquet"
+    taken.parent.mkdir()
+    taken.write_bytes(data)
+    with pytest.raises(Mismatch, match=rf"{taken} is there with other bytes .*give the query a folder of its own"):
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    assert contents(tmp_path / "out") == {taken.name: data}
+
+
+def test_a_damaged_output_is_not_delivered(checkpoint, tmp_path):
+    batch = checkpoint.batch(0, [1, 2, 3])
+    path = tmp_path / "cp" / batch.files[0].path
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(Damaged, match=rf"{path.name} does not match the SHA-256 in its commit .*restore the file"):
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    assert contents(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize("make", [sinks.parquet, sinks.table])
+@pytest.mark.parametrize(
+    "options", [{"compression": "snappy"}, {"maxRecordsPerFile": 10}, {"compression": "zstd", "partitionBy": "k"}]
+)
+def test_an_option_that_a_copy_cannot_honour_is_refused_by_name(make, options):
+    name, value = list(options.items())[-1]
+    with pytest.raises(InvalidArgument, match=rf"cannot honour the option {name}={value!r}; leave it out, or give"):
+        make("target", **options)
+
+
+@pytest.fixture
+def table(spark, tmp_path):
     name = f"table_{tmp_path.name}".lower()
-    sink = sinks.table(name, path=f"{tmp_path}/table")
-    try:
-        for values, batch in (((1, 2), 0), ((3,), 1), ((3,), 1), ((), 2), ((1, 2), 0)):
-            sink(rows(spark, *values), batch)
-        assert sorted(map(tuple, spark.table(name).collect())) == [(1, "text 1", 0), (2, "text 2", 0), (3, "text 3", 1)]
-    finally:
-        spark.sql(f"DROP TABLE IF EXISTS {name}")
+    yield name
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.mark.parametrize("at", ["a path of its own", "the catalog's"])
+def test_a_table_is_created_and_replays_are_harmless(spark, tmp_path, table, at):
+    checkpoint = Checkpoint(tmp_path / "cp", spark)
+    path = {"path": f"{tmp_path}/table"} if at == "a path of its own" else {}
+    first, empty, second = checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1), checkpoint.batch(2, [4])
+    for batch in (first, empty, second, second, first):
+        deliver(sinks.table(table, **path), batch)
+    expected = [(1, "text 1", 0), (2, "text 2", 0), (3, "text 3", 0), (4, "text 4", 2)]
+    assert sorted(map(tuple, spark.table(table).collect())) == expected
+    assert [row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()] == ["batch=0", "batch=2"]
+
+
+def test_a_table_with_other_columns_is_refused(spark, tmp_path, table):
+    spark.sql(f"CREATE TABLE {table} (n int, text string, batch bigint) USING parquet PARTITIONED BY (batch)")
+    with pytest.raises(Mismatch, match=rf"{table} has the columns struct<n:int.*output with the batch is struct<n:big"):
+        deliver(sinks.table(table), Checkpoint(tmp_path / "cp", spark).batch(0, [1]))
+    assert spark.table(table).count() == 0
+
+
+def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tmp_path, table):
+    checkpoint = Checkpoint(tmp_path / "cp", spark)
+    spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING json PARTITIONED BY (batch)")
+    with pytest.raises(Mismatch, match=r"has the format 'json', .*give start\(\) a function of \(DataFrame, batch\)"):
+        deliver(sinks.table(table), checkpoint.batch(0, [1]))
+    spark.sql(f"DROP TABLE {table}")
+    spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING parquet")
+    with pytest.raises(Mismatch, match=rf"{table} is partitioned by nothing.*by batch"):
+        deliver(sinks.table(table), checkpoint.batch(0, [1]))
+    assert spark.table(table).count() == 0
+    for name in ("delta", "iceberg", "orc"):
+        with pytest.raises(InvalidArgument, match=rf"cannot write a table of format '{name}'; give start\(\)"):
+            sinks.table(table, format=name)
 
 
 def test_the_console_shows_each_batch(spark, capsys):

@@ -157,7 +157,8 @@ def test_a_failing_reduce_of_a_split_key_names_the_key(tmp_path):
         running.process(batch("a", 0.7, seed=number))
     bad = batch("a", 0.7, seed=9)
     bad.loc[bad["k"] == "a", "v"] = -1
-    with pytest.raises(UserFunctionFailed, match=r"reduce of key [0-9a-f]{16} failed in batch 3: ValueError: negative"):
+    said = r"^ValueError in reduce \(.*, line \d+\): negative\nIt was called for key [0-9a-f]{16} in batch 3"
+    with pytest.raises(UserFunctionFailed, match=said):
         running.process(bad)
     running.process(batch("a", 0.7, seed=9))
 

@@ -22,10 +22,11 @@ from equipoise.spark.columns import PART
 from equipoise.spark.keys import resolve_key
 from equipoise.spark.microbatch.stages import Stages
 from equipoise.spark.microbatch.windows import WindowProcessor, WindowRunner
+from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.order import Manifest, Order
-from equipoise.spark.stream.settings import Settings, Sink
+from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.stateful import StatefulStream
 from equipoise.spark.stream.user_code import SparkSchemas
 from equipoise.state.checkpoint import Checkpoint

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
+from equipoise.errors import InvalidArgument
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.columns import PART
 from equipoise.spark.stream.rows import plain_values
@@ -53,6 +54,10 @@ class AggregatorProcessor(StatefulProcessor):
         self._buffer.update(buffer)
         finished = self._aggregator.finish(key, buffer)
         if finished is not None:
+            if len(finished) != len(self._columns):
+                raise InvalidArgument(
+                    f"finish gave {len(finished)} values, but outputSchema has {self._columns}; give one for each"
+                )
             yield pd.DataFrame([finished], columns=self._columns)
 
     def merge_initial(self, key: Any, rows: pa.Table) -> None:

@@ -3,23 +3,25 @@
 1. The plan of batch b was fixed by the commit before, so a replay uses the same one.
 2. Rows are routed, placed, sorted and handed to tasks, in one job.
 3. Tasks read the state as of the commit before and write files under names of their own.
-4. The driver commits: which files count, and the plan of the next batch. This is the moment of truth.
-5. The sink receives the committed output files, unless another query has taken over. A batch that is replayed after
-   its commit is only delivered again.
+4. The driver commits: which files count, for which offsets of Spark, and the plan of the next batch. This is the moment
+   of truth.
+5. The sink receives the committed output files, unless another query has taken over; the driver looks before and after.
+   A batch that is replayed after its commit is only delivered again.
 
 Everything that is needed to go on is in the checkpoint; what is held in memory can be read anew.
 """
 
+import threading
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 import msgspec
 
 from equipoise.adapt import BatchLoads, Work, task_slowness
-from equipoise.errors import Damaged, LogBroken
+from equipoise.errors import Damaged, LogBroken, UserFunctionFailed
 from equipoise.failpoints import failpoint
+from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.jobs import Jobs, Rows
 from equipoise.spark.stream.measures import batch_measures
 from equipoise.spark.stream.next_plan import Choice, NextPlan
@@ -29,11 +31,14 @@ from equipoise.state import chronicle
 from equipoise.state.catch_up import Recent
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.garbage import GarbageCollector
+from equipoise.state.halves import SparkHalf, require_same, undelivered
 from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, Commit, CommitLog, GroupTable
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
 from equipoise.state.snapshots import due_snapshots
 from equipoise.storage import Storage
+
+_PATIENCE = 60.0  # seconds that a query which is stopped waits for its sink
 
 
 class Engine(Generic[Rows]):
@@ -47,69 +52,131 @@ class Engine(Generic[Rows]):
         Where tasks run.
     clock
         Milliseconds since 1970.
+    seconds
+        Seconds since any moment, for measuring.
     """
 
-    def __init__(self, settings: Settings, jobs: Jobs[Rows], clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        jobs: Jobs[Rows],
+        clock: Callable[[], int],
+        seconds: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._settings = settings
         self._jobs = jobs
         self._clock = clock
+        self._seconds = seconds
         self._progress: _Progress | None = None
+        self._running = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_progress": None}
+        return {name: value for name, value in self.__dict__.items() if name not in {"_progress", "_running"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._progress, self._running = None, threading.Lock()
 
     def __call__(self, rows: Rows, batch: int) -> None:
         """Run a micro-batch, or deliver it again."""
-        progress = self._recovered()
-        version = batch + 1
-        if version == progress.head + 1:
-            progress.commit(self._run(progress, rows, version))
-        elif version != progress.head:
-            raise LogBroken(
-                f"Spark asks for batch {batch} but the log in {progress.storage.location} ends with batch "
-                f"{progress.head - 1}; the two halves of the checkpoint are of different times: restore both "
-                "from one copy"
-            )
-        else:
-            verify_outputs(progress.storage, progress.last)
-        failpoint("driver.before-sink")
-        files = [progress.storage.at(file.path) for file in progress.last.outputs]
-        delivered = self._jobs.outputs(rows, files)
-        self._settings.epoch.check()
-        self._settings.sink(delivered, batch)
-        failpoint("driver.after-sink")
-        progress.tidy()
+        with self._running, self._settings.epoch.reported_first():
+            progress = self._recovered()
+            version = batch + 1
+            offsets, is_replay = progress.spark.digest(batch), version == progress.head
+            if version == progress.head + 1:
+                progress.commit(self._run(progress, rows, version, offsets))
+            elif not is_replay:
+                raise LogBroken(
+                    f"Spark asks for batch {batch} but the log in {progress.storage.location} ends with batch "
+                    f"{progress.head - 1}; the two halves of the checkpoint are of different times: restore both "
+                    "from one copy"
+                )
+            require_same(batch, progress.last.offsets, offsets, progress.storage.location)
+            if is_replay:
+                self._deliver_again(progress, rows)
+            else:
+                self._deliver(progress, rows)
+            progress.tidy()
 
     def initialise(self, rows: Rows | None) -> None:
-        """Make version 0, the initial state, unless it is there."""
-        progress = self._recovered()
-        if progress.head >= 0:
-            return
-        if rows is not None:
-            progress.commit(self._run(progress, rows, 0))
-        else:
-            progress.commit(self._commit(progress, self._order(progress, 0), [], 0.0))
+        """Make version 0, the initial state, unless it is there; refuse a log that does not fit Spark's half."""
+        with self._settings.epoch.reported_first():
+            progress = self._recovered()
+            progress.spark.require(progress.head, progress.last.offsets if progress.head >= 0 else "")
+            if progress.head >= 0:
+                return
+            if rows is not None:
+                progress.commit(self._run(progress, rows, 0, ""))
+            else:
+                progress.commit(self._commit(progress, self._order(progress, 0), [], 0.0, ""))
+
+    def deliver_last(self, rows: Rows) -> bool:
+        """Deliver the last batch where Spark does not know that it was; gives whether that was so.
+
+        For a query that has been stopped: Spark would deliver it at the next start.
+
+        Parameters
+        ----------
+        rows
+            Any rows of the session.
+        """
+        if not self._running.acquire(timeout=_PATIENCE):
+            raise UserFunctionFailed(
+                f"the sink is still busy {_PATIENCE:g} seconds after the query was stopped; let it end, and start the "
+                "query again: it delivers the last batch if that is due"
+            )
+        try:
+            storage = self._settings.epoch.storage
+            if undelivered(storage, CommitLog(storage).head()) is None:
+                return False
+            with self._settings.epoch.reported_first():
+                self._progress = None  # another process may have run the batches
+                progress = self._recovered()
+                self._deliver_again(progress, rows)
+                progress.checkpoint.mark_delivered(progress.head)
+            return True
+        finally:
+            self._running.release()
+
+    def _deliver_again(self, progress: "_Progress", rows: Rows) -> None:
+        """Deliver a batch that Spark does not know to be delivered, unless it was, after a stop."""
+        if not progress.checkpoint.is_delivered(progress.head):
+            verify_outputs(progress.storage, progress.last)
+            self._deliver(progress, rows)
+
+    def _deliver(self, progress: "_Progress", rows: Rows) -> None:
+        """Give the last committed batch to the sink, unless another query has taken over."""
+        commit, storage, epoch = progress.last, progress.storage, self._settings.epoch
+        failpoint("driver.before-sink")
+        files = [storage.at(file.path) for file in commit.outputs]
+
+        def output() -> Any:
+            made = self._jobs.outputs(rows, files)
+            epoch.check()  # making it takes time, and it is delivered next
+            return made
+
+        delivery = Delivery(self._settings.identity.name, commit.batch, storage, commit.outputs, output)
+        epoch.check()
+        deliver(self._settings.sink, delivery)
+        failpoint("driver.after-sink")
+        epoch.check()
 
     def _recovered(self) -> "_Progress":
         if self._progress is None:
             self._progress = _Progress(self._settings)
         return self._progress
 
-    def _run(self, progress: "_Progress", rows: Rows, version: int) -> Commit:
-        start = time.perf_counter()
+    def _run(self, progress: "_Progress", rows: Rows, version: int, offsets: str) -> Commit:
+        start = self._seconds()
         order = self._order(progress, version, self._jobs.columns(rows))
-        try:
-            manifests = self._jobs.run(rows, progress.plan, order, late_ms=progress.late_ms)
-        except Exception:
-            self._settings.epoch.check()  # whoever has taken over also deletes files: that is the cause to tell
-            raise
+        manifests = self._jobs.run(rows, progress.plan, order, late_ms=progress.late_ms)
         found = sorted(manifest.partition for manifest in manifests)
         if found != list(range(progress.plan.partitions)):
             raise LogBroken(
                 f"batch {order.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
                 "a setting of Spark changes the number of partitions of a shuffle; unset it for this query"
             )
-        return self._commit(progress, order, manifests, time.perf_counter() - start)
+        return self._commit(progress, order, manifests, self._seconds() - start, offsets)
 
     def _order(self, progress: "_Progress", version: int, columns: Sequence[str] = ()) -> Order:
         settings, plan = self._settings, progress.plan
@@ -145,7 +212,9 @@ class Engine(Generic[Rows]):
             counts_parts=settings.aggregator is not None,
         )
 
-    def _commit(self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float) -> Commit:
+    def _commit(
+        self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float, offsets: str
+    ) -> Commit:
         settings, plan = self._settings, progress.plan
         by_speed = settings.policy.load == "auto"
         loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys(), by_speed=by_speed)
@@ -155,7 +224,7 @@ class Engine(Generic[Rows]):
         measures["partition_state"] = choice.state_bytes
         failpoint("driver.before-plan")
         is_new = choice.plan is not plan
-        name = progress.checkpoint.keep_plan(choice.plan, settings.epoch.number) if is_new else progress.plan_name
+        name = progress.checkpoint.keep_plan(choice.plan) if is_new else progress.plan_name
         failpoint("driver.after-plan")
         dropped = [group for groups in order.handover.folded.values() for group in groups]
         return Commit(
@@ -166,9 +235,11 @@ class Engine(Generic[Rows]):
             next_watermark_ms=_watermark(progress.watermark_ms, manifests, settings),
             plan=progress.plan_name,
             next_plan=name,
+            offsets=offsets,
             sections={group: section for manifest in manifests for group, section in manifest.sections.items()},
             snapshots={group: each for manifest in manifests for group, each in manifest.snapshots.items()},
             dropped=[group for group in dropped if group in progress.table.chains],
+            files=[file for manifest in manifests for file in manifest.files],
             outputs=[file for manifest in manifests for file in manifest.outputs],
             variables={name: msgspec.to_builtins(spec) for name, spec in settings.variables.items()},
             loads=choice.loads,
@@ -185,18 +256,19 @@ class _Progress:
         self.storage: Storage = settings.epoch.storage
         self.checkpoint = Checkpoint(self.storage)
         self.log = CommitLog(self.storage)
-        self.head = self.log.head()
-        if self.head >= 0:
-            self.last = self.log.adopt(settings.epoch)
+        self.spark = SparkHalf(self.storage)
+        last = self.log.adopt(settings.epoch)
+        self.head = -1 if last is None else last.version
         self.table = self.log.table(self.head) if self.head >= 0 else GroupTable()
         self._garbage = GarbageCollector(self.storage, settings.retain)
         self.removed: frozenset[int] = frozenset()
         self.next_plan = NextPlan(settings, self.checkpoint)
-        if self.head < 0:
+        if last is None:
             self.plan = self.previous_plan = self.next_plan.first()
-            self.plan_name = self.checkpoint.keep_plan(self.plan, settings.epoch.number)
+            self.plan_name = self.checkpoint.keep_plan(self.plan)
             self.watermark_ms = self.late_ms = 0
             return
+        self.last = last
         stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in self.last.variables.items()}
         self.removed = removed_tags(stored)  # their entries went with the commit that first said so
         self._garbage.sweep(self.log, self.table)
@@ -206,8 +278,10 @@ class _Progress:
 
     def commit(self, commit: Commit) -> None:
         """Write the record; from here on the batch has happened."""
+        if commit.version:
+            self.spark.sync(commit.batch)
         failpoint("driver.before-commit")
-        self.log.append(commit, self._settings.epoch)
+        commit = self.log.append(commit, self._settings.epoch)
         failpoint("driver.after-commit")
         idle = self.table.advance(commit)
         self.head, self.last = commit.version, commit
@@ -219,11 +293,11 @@ class _Progress:
         """Summarise the log now and then, and delete what nobody needs."""
         if self.head % SUMMARY_EVERY == 0:
             failpoint("driver.before-summary")
-            self.log.summarise(self.table, self._settings.epoch)
+            oldest = self.log.summarise(self.table, self._settings.epoch, self.head - self._settings.retain)
             failpoint("driver.in-summary")
             chronicle.write(self.log, self.head)
             failpoint("driver.after-summary")
-            self.log.forget_before(self.head - self._settings.retain)
+            self.log.forget_before(oldest)
             needed = {name for commit in self.log.kept() for name in (commit.plan, commit.next_plan)}
             self.checkpoint.forget_plans(needed)
         failpoint("driver.before-garbage")
@@ -273,11 +347,9 @@ def _watermark(now: int, manifests: list[Manifest], settings: Settings) -> int:
 
 
 def verify_outputs(storage: Storage, commit: Commit) -> None:
-    """Check the output files of a batch that is delivered again: they may have been lost or damaged in between."""
+    """Check the output files of a batch before they are delivered: they may have been lost or damaged."""
     for file in commit.outputs:
-        data = storage.read(file.path)
-        if (len(data), zlib.crc32(data)) != (file.size, file.checksum):
-            raise Damaged(
-                f"{storage.at(file.path)} does not match its checksum, and batch {commit.batch} must be delivered "
-                "again; restore the file from a copy"
-            )
+        try:
+            storage.verify(file.stored)
+        except Damaged as error:
+            raise Damaged(f"{error}; batch {commit.batch} must be delivered from it") from error

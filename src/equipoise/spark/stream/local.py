@@ -1,5 +1,6 @@
 """A stateful query without Spark: for unit tests of processors, and of this library."""
 
+import hashlib
 import shutil
 import tempfile
 import weakref
@@ -16,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from equipoise.adapt import Policy
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.framing import seal
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
 from equipoise.spark.stream.pandas_rows import to_arrow, to_pandas
@@ -24,17 +26,19 @@ from equipoise.spark.stream.query import is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
 from equipoise.spark.stream.steering import Steering
 from equipoise.spark.stream.user_code import Processor, UserCode
+from equipoise.state.cache import GroupCache
 from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.contents import group_entries, key_states
 from equipoise.state.fencing import claim
+from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
 from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.timers import time_mode
 from equipoise.storage import Storage
 
-_FINISHED = "finished"
+_FINISHED_KEPT = 100  # batches, as Spark keeps them
 SchemaLike: TypeAlias = StructType | pa.Schema | str
 """A schema as users give it; text needs a Spark session to be read."""
 
@@ -169,12 +173,15 @@ class LocalQuery(Steering):
                 key_schema=schemas.parsed(pa.schema([self._schema.field(name) for name in keys])),
                 tail_groups=whole("tailGroups", tailGroups, whole("numPartitions", numPartitions, 1)),
                 time_mode=mode,
+                exclusive=storage.abilities.create_if_absent,
             )
         )
         log = CommitLog(storage)
         super().__init__(storage)
-        self._epoch = claim(storage, is_active_here, above=log.last_epoch())
-        stored = log.read(log.head()).variables if log.head() >= 0 else {}
+        self._epoch = claim(storage, is_active_here, exclusive=identity.exclusive, above=log.last_epoch())
+        self._half = SparkHalf(storage)
+        last = log.last()
+        stored = {} if last is None else last.variables
         known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
         variables = merge_specs(known, code.variables, code.removed)
         self._settings = Settings(
@@ -197,6 +204,9 @@ class LocalQuery(Steering):
             state_arrow=code.state_arrow,
             aggregator=code.aggregator if split and not order else None,
         )
+        query = f"{identity.name} in {storage.location}"
+        caches = GroupCache.of_query(query, self._settings.cache, self._epoch.number, self._epoch.owner)
+        self._close_caches = weakref.finalize(self, caches.close)  # hundreds of files, and select() knows 1,024
         self._jobs = LocalJobs(self._settings, whole("batchRows", batchRows, 1))
         self._clock = clock
         self._delivered: list[tuple[int, pa.Table]] = []
@@ -206,14 +216,13 @@ class LocalQuery(Steering):
     @property
     def batch(self) -> int:
         """Number of the batch that ``process`` runs next."""
-        storage = self._epoch.storage
-        return int(storage.read(_FINISHED)) + 1 if storage.exists(_FINISHED) else 0
+        return self._half.last_finished() + 1
 
     def process(self, rows: pd.DataFrame | pa.Table) -> pd.DataFrame:
         """Run the next micro-batch; gives its output.
 
-        A batch that was committed before its output was delivered is not run again, whatever ``rows`` are: the
-        committed output is what it gives.
+        A batch that was committed before its output was delivered is not run again: the committed output is what it
+        gives. Other rows than those that were committed are refused.
         """
         return to_pandas(self.process_arrow(rows), self._timezone)
 
@@ -221,12 +230,13 @@ class LocalQuery(Steering):
         """Run the next micro-batch; gives its output as an Arrow table."""
         table, batch = self._table(rows), self.batch
         self._delivered.clear()
+        self._plan(batch, table)
         try:
             self._engine(table, batch)
         except BaseException:
             self._engine = self._new_engine()  # what it held in memory may be ahead of the log
             raise
-        self._epoch.storage.write(_FINISHED, str(batch).encode())
+        self._finish(batch)
         [(_, output)] = self._delivered
         return output
 
@@ -255,12 +265,32 @@ class LocalQuery(Steering):
     def close(self) -> None:
         """End the query; another one may go on from its checkpoint."""
         self._epoch.release()
+        self._close_caches()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+    def _plan(self, batch: int, table: pa.Table) -> None:
+        """Write down what the batch is, as Spark does before it runs one."""
+        storage, path = self._epoch.storage, f"{OFFSETS}/{batch}"
+        digest = hashlib.sha256(str(table.to_pydict()).encode("utf-8", "surrogatepass")).hexdigest()
+        offsets = seal("rows", 1, digest)
+        if CommitLog(storage).head() <= batch:
+            storage.write(path, offsets)
+        elif storage.exists(path) and storage.read(path) != offsets:
+            raise Mismatch(
+                f"batch {batch} was committed with other rows and its output is due; give the rows of that batch again"
+            )
+
+    def _finish(self, batch: int) -> None:
+        """Remember that the batch is delivered, as Spark does."""
+        storage = self._epoch.storage
+        storage.write(f"{COMMITS}/{batch}", seal("finished", 1, batch))
+        for folder in (OFFSETS, COMMITS):
+            storage.delete(f"{folder}/{batch - _FINISHED_KEPT}")
 
     def _new_engine(self) -> Engine[pa.Table]:
         return Engine(self._settings, self._jobs, self._clock)

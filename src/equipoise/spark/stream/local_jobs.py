@@ -22,6 +22,7 @@ from equipoise.spark.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Manifest, Order
+from equipoise.spark.stream.placement import drops_late_by
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import task
 from equipoise.state.ownership import Layout
@@ -50,8 +51,9 @@ class LocalJobs:
     def run(self, rows: pa.Table, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
         """Route, place, sort and work."""
         settings = self._settings
-        if settings.watermark is not None and not order.initial:
-            rows = _on_time(rows, settings.watermark.column, late_ms)
+        late_by = None if order.initial else drops_late_by(settings)
+        if late_by is not None:
+            rows = _on_time(rows, late_by, late_ms)
         placed = self._placed(rows, plan, order)
         if settings.aggregator is not None and plan.widths and not order.initial:
             placed = self._with_parts(placed, plan, order, settings.aggregator)

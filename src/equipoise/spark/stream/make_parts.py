@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import pandas as pd
 import pyarrow as pa
 
 from equipoise.spark.aggregator import Aggregator
 from equipoise.spark.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.stream.order import Order
-from equipoise.spark.stream.pandas_rows import to_pandas
+from equipoise.spark.stream.pandas_rows import KeyFrames
 from equipoise.spark.stream.part import Part
 from equipoise.spark.stream.rows import Runs, cut, latest_event_ms
 from equipoise.spark.stream.runners import failed
@@ -48,11 +47,10 @@ def part_maker(
             if batch.num_rows:
                 runs, parts = cut(batch, order.key_fields, keys), []
                 latest = latest_event_ms(runs, order.event_time)
-                frame = to_pandas(runs.rows.drop_columns(list(kept)), order.timezone)
+                frames = KeyFrames(runs.rows.drop_columns(list(kept)), order.timezone)
                 for at in range(len(runs)):
                     start = time.perf_counter()
-                    rows = frame.iloc[int(runs.starts[at]) : int(runs.starts[at + 1])]
-                    rows.index = pd.RangeIndex(len(rows))
+                    rows = frames.cut(int(runs.starts[at]), int(runs.starts[at + 1]))
                     try:
                         encoded = buffers.encode(aggregator.reduce(aggregator.zero(), rows))
                     except Exception as error:

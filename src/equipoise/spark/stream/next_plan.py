@@ -59,7 +59,7 @@ class NextPlan:
     def recover(self, plan: Plan, last: Commit, log: CommitLog) -> None:
         """Go on from what earlier runs of the query have measured."""
         self._loads = self._controller.loads(plan, last.loads or None)
-        for commit in log.commits(max(log.oldest(), last.version - _LOOK_BACK, 0), last.version):
+        for commit in log.latest(last.version - _LOOK_BACK, last.version):
             self._busy.append(float(commit.measures.get("busy", 0.0)))
             if commit.plan != commit.next_plan:
                 self._last_replan = commit.batch
@@ -144,8 +144,8 @@ class NextPlan:
             wanted = uniform_plan(self._partitions(plan, wishes), plan.tail_groups)
             reason = "plain hash was asked for"
         else:
-            wanted = self._checkpoint.plan_of_version(int(hold))
-            reason = f"plan {hold} was asked for"
+            wanted = self._checkpoint.held_plan(hold)
+            reason = f"plan {wanted.version} was asked for"
         return Plan(
             wanted.partitions,
             wanted.tail,

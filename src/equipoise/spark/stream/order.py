@@ -10,6 +10,7 @@ from equipoise.state.handle import VariableSpec
 from equipoise.state.log import OutputFile, Snapshot
 from equipoise.state.ownership import Handover
 from equipoise.state.sections import Section
+from equipoise.storage import StoredFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +117,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     ----------
     partition
         Which task.
-    sections, snapshots, outputs
-        Files that it wrote.
+    sections, snapshots
+        Changes and snapshots that it wrote, by key group.
+    files, outputs
+        Files that hold them, and files of rows for the sink.
     loads
         Measures of its key groups, by name.
     hot_keys, hot_rows, hot_seconds
@@ -133,6 +136,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     partition: int
     sections: dict[str, Section] = {}
     snapshots: dict[str, Snapshot] = {}
+    files: list[StoredFile] = []
     outputs: list[OutputFile] = []
     loads: dict[str, GroupLoad] = {}
     hot_keys: list[int] = []

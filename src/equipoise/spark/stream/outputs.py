@@ -1,22 +1,24 @@
 """The rows that a task gives to the sink, as one Parquet file that appears when it is complete."""
 
 import re
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from equipoise.errors import InvalidArgument
+from equipoise.names import unique_name
 from equipoise.spark.stream.pandas_rows import to_arrow
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage, Written
 
 FOLDER = "outputs"
 _ROWS_AT_A_TIME = 50_000
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 _STORABLE = (
     r"byte|short|integer|long|float|double|decimal\(.*\)|boolean|string( collate \w+)?|binary|date|timestamp|"
     r"timestamp_ntz|interval (day|hour|minute|second).*|void"
@@ -40,6 +42,19 @@ def require_storable(schema: dict[str, Any]) -> None:
                     f"outputSchema: column {field['name']!r} has the type {kind}, which outputs cannot have; "
                     "give it as string or binary, and cast it in the sink"
                 )
+
+
+def as_spark_reads_it(arrow: pa.Schema, schema: dict[str, Any]) -> pa.Schema:
+    """A schema whose Parquet files keep Spark's own types, as those that Spark writes do.
+
+    Without it Spark infers a number for an interval, which Parquet does not have.
+
+    Parameters
+    ----------
+    arrow, schema
+        Arrow form and ``StructType.jsonValue()`` of the outputs.
+    """
+    return arrow.with_metadata({_SPARK_SCHEMA: msgspec.json.encode(schema)})
 
 
 def _simple_types(kind: Any) -> Iterator[str]:
@@ -68,7 +83,7 @@ class Outputs:
 
     def __init__(self, storage: Storage, version: int, schema: pa.Schema, timezone: str) -> None:
         self._storage = storage
-        self._path = f"{FOLDER}/{version:020d}/{uuid.uuid4().hex}.parquet"
+        self._path = f"{FOLDER}/{version:020d}/{unique_name()}.parquet"
         self._schema = schema
         self._timezone = timezone
         self._frames: list[pd.DataFrame] = []
@@ -107,7 +122,7 @@ class Outputs:
             return []
         self._writer.close()
         self._stack.close()
-        return [OutputFile(self._path, self._rows, self._file.size, self._file.checksum)]
+        return [OutputFile(self._path, self._file.size, self._file.sha256, self._rows)]
 
     def _flush(self) -> None:
         if self._frames:

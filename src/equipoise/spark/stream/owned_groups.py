@@ -1,13 +1,13 @@
 """The key groups of one task: opened as of the last commit, handed over where the plan changed, written when done."""
 
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
 from equipoise.failpoints import failpoint
+from equipoise.names import unique_name
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.state.cache import GroupCache
@@ -20,7 +20,7 @@ from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
 from equipoise.state.timers import purge_expired
 from equipoise.state.transaction import EmptyReader, GroupTransaction
-from equipoise.storage import Storage
+from equipoise.storage import Storage, Written
 
 _PURGED_AT_A_TIME = 100_000  # expired entries that a group deletes in one batch; the rest waits, unseen, for the next
 _ENTRIES = b"\x00"
@@ -49,6 +49,8 @@ class OwnedGroups:
         Which partition this is.
     storage
         The checkpoint.
+    cache
+        Copies of key groups on this machine.
     meter
         Measures of the task.
     expire
@@ -60,6 +62,7 @@ class OwnedGroups:
         order: Order,
         partition: int,
         storage: Storage,
+        cache: GroupCache,
         meter: LoadMeter,
         expire: Callable[[GroupTransaction], None],
     ) -> None:
@@ -67,7 +70,7 @@ class OwnedGroups:
         self._storage = storage
         self._meter = meter
         self._expire = expire
-        self._cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.epoch, order.run)
+        self._cache = cache
         self._sections = SectionReader(storage)
         self._table: GroupTable | None = None
         owned = [number for number, owner in enumerate(order.owners) if owner == partition]
@@ -75,6 +78,7 @@ class OwnedGroups:
         self._waiting = owned[::-1]
         self._open: dict[int, OpenGroup] = {}
         self._files = ExitStack()
+        self._written: dict[str, Written] = {}
         self._changes: SectionWriter | None = None
         self._snapshots: SectionWriter | None = None
 
@@ -106,6 +110,7 @@ class OwnedGroups:
         self.finish_before(len(self._order.groups), manifest)
         failpoint("task.before-files")
         self._files.close()
+        manifest.files = [each.stored_as(path) for path, each in self._written.items()]
         failpoint("task.after-files")
 
     def _finish(self, number: int, manifest: Manifest) -> None:
@@ -144,7 +149,7 @@ class OwnedGroups:
             if self._changes is None:
                 self._changes = self._writer("changes", CHANGES)
             manifest.sections[group.name] = self._changes.add(group.name, changes, reset=group.starts_anew)
-        if group.name in self._order.snapshots and isinstance(group.reader, CacheReader):
+        if group.name in self._order.snapshots and not isinstance(group.reader, EmptyReader):
             if self._snapshots is None:
                 self._snapshots = self._writer("snapshots", SNAPSHOT)
             section = self._snapshots.add(group.name, group.reader.entries())
@@ -152,8 +157,9 @@ class OwnedGroups:
             manifest.snapshots[group.name] = Snapshot(self._order.recent[group.name].version, section)
 
     def _writer(self, folder: str, kind: int) -> SectionWriter:
-        path = f"{folder}/{self._order.version:020d}/{uuid.uuid4().hex}"
-        return SectionWriter(self._files.enter_context(self._storage.writing(path)), kind, path)
+        path = f"{folder}/{self._order.version:020d}/{unique_name()}"
+        self._written[path] = self._files.enter_context(self._storage.writing(path))
+        return SectionWriter(self._written[path], kind, path)
 
     def _opened(self, number: int) -> OpenGroup:
         order, name = self._order, self._order.groups[number]

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from equipoise.errors import InvalidArgument
 
+_WIDE = {pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+_KINDS_BY_KEY = (pa.types.is_boolean, pa.types.is_duration)  # dtypes that depend on the NULLs of a key
+
 
 def to_pandas(rows: pa.RecordBatch | pa.Table, timezone: str) -> pd.DataFrame:
-    """Rows as pandas, as Spark shows them to its own Python functions.
+    """Rows as pandas, as ``DataFrame.toPandas`` and ``applyInPandas`` show them.
 
     Timestamps become local, lose their zone and count nanoseconds. Dates are objects, structs and maps dicts, arrays
     those of numpy. Two things that Spark refuses are shown all the same: with a timestamp that nanoseconds cannot hold
@@ -30,6 +33,57 @@ def to_pandas(rows: pa.RecordBatch | pa.Table, timezone: str) -> pd.DataFrame:
         elif pa.types.is_timestamp(field.type) and field.type.tz is not None:
             frame[field.name] = frame[field.name].dt.tz_convert(timezone).dt.tz_localize(None)
     return frame
+
+
+class KeyFrames:
+    """The rows of a record batch as one frame for each key, with the dtypes that a ``StatefulProcessor`` sees in Spark.
+
+    Spark (4.1 and newer) converts a record batch to pandas and then rebuilds the frame of each key from tuples. Whole
+    numbers therefore arrive as ``int64`` and all floats as ``float64``. A NULL among whole numbers makes the column
+    ``float64`` for all keys of the record batch. A NULL among booleans makes the column ``object`` for its key only.
+    Intervals of a key that are all NULL arrive as ``datetime64[ns]``.
+
+    Parameters
+    ----------
+    rows
+        Rows, sorted by key.
+    timezone
+        The session's time zone.
+    rebuilt
+        Whether dtypes are as described above; else they are those of ``applyInPandas``, which keeps the columns' own.
+    """
+
+    def __init__(self, rows: pa.RecordBatch | pa.Table, timezone: str, *, rebuilt: bool = True) -> None:
+        self._frame = to_pandas(_widened(rows) if rebuilt else rows, timezone)
+        self._flags, self._spans = (_nulls(rows, kind) if rebuilt else {} for kind in _KINDS_BY_KEY)
+
+    def cut(self, first: int, last: int) -> pd.DataFrame:
+        """The frame of rows ``first`` to ``last - 1``, which are of one key."""
+        frame = self._frame.iloc[first:last]
+        frame.index = pd.RangeIndex(last - first)
+        flags = {name: bool for name, nulls in self._flags.items() if nulls[last] == nulls[first]}
+        spans = [name for name, nulls in self._spans.items() if nulls[last] - nulls[first] == last - first]
+        if flags:
+            frame = frame.astype(flags)
+        if spans:
+            frame = frame.assign(**dict.fromkeys(spans, np.datetime64("NaT", "ns")))
+        return frame
+
+
+def _nulls(rows: pa.RecordBatch | pa.Table, is_kind: Callable[[pa.DataType], bool]) -> dict[str, NDArray[np.int64]]:
+    """For each column of a kind that has NULLs: how many of them come before each row, and before the end."""
+    columns = {field.name: rows.column(field.name) for field in rows.schema if is_kind(field.type)}
+    return {
+        name: np.concatenate([[0], np.cumsum(column.is_null().to_numpy(zero_copy_only=False))])
+        for name, column in columns.items()
+        if column.null_count
+    }
+
+
+def _widened(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """The rows with all whole numbers of 64 bits and all floats as doubles."""
+    schema = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
+    return rows if schema.equals(rows.schema) else rows.cast(schema)
 
 
 def _nested_series(column: pa.Array | pa.ChunkedArray, timezone: str) -> pd.Series:
@@ -161,7 +215,9 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
     """Tuples as one table of the declared schema, value by value: nothing goes by way of pandas but instants."""
     for row in rows:
         if len(row) != len(schema):
-            raise InvalidArgument(f"the function gave {len(row)} values, but outputSchema has {schema.names}")
+            raise InvalidArgument(
+                f"the function gave {len(row)} values, but outputSchema has {schema.names}; give one for each column"
+            )
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.Table.from_arrays(
         [_values(column, field, timezone) for column, field in zip(columns, schema, strict=True)], schema=schema
@@ -179,7 +235,8 @@ def _values(column: Sequence[Any], field: pa.Field, timezone: str) -> pa.Array:
 
 def _misfit(field: pa.Field, error: Exception) -> InvalidArgument:
     return InvalidArgument(
-        f"column {field.name!r} that the function yielded does not fit outputSchema ({field.type}): {error}"
+        f"column {field.name!r} that the function yielded does not fit outputSchema ({field.type}): {error}; convert "
+        "it in the function, or change outputSchema"
     )
 
 
@@ -190,7 +247,7 @@ def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> 
     if missing or len(frame.columns) != len(schema):
         raise InvalidArgument(
             f"the function yielded columns {list(frame.columns)}, but outputSchema has {schema.names}; "
-            + (f"{', '.join(missing)} missing" if missing else "yield exactly those")
+            + (f"{', '.join(missing)} missing, yield a column for each" if missing else "yield exactly those")
         )
     columns = [frame[field.name] if named else frame.iloc[:, place] for place, field in enumerate(schema)]
     return pa.Table.from_arrays(
@@ -210,11 +267,11 @@ def _concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _array(column: Any, field: pa.Field, timezone: str) -> pa.Array:
-    if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-        column = pd.to_datetime(column)
-        if column.dt.tz is None:
-            column = column.dt.tz_localize(timezone, ambiguous=False, nonexistent="shift_forward")
     try:
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            column = pd.to_datetime(column)
+            if column.dt.tz is None:
+                column = column.dt.tz_localize(timezone, ambiguous=False, nonexistent="shift_forward")
         return pa.Array.from_pandas(column, type=field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (ValueError, TypeError, NotImplementedError) as error:  # of Arrow's errors and of those of pandas
         raise _misfit(field, error) from error

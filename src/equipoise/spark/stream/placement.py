@@ -50,8 +50,8 @@ class Placement:
         keys = [as_column(df, name) for name in settings.identity.key]
         self._widths = {} if initial or settings.aggregator is None else plan.widths
         order = [] if initial else [as_column(df, name) for name in settings.order_by]
-        watermark = None if initial else settings.watermark
-        self._event = None if watermark is None else as_column(df, watermark.column)
+        late_by = None if initial else drops_late_by(settings)
+        self._event = None if late_by is None else as_column(df, late_by)
         self._columns = [as_column(df, name) for name in df.columns]
         self._fingerprint = F.xxhash64(*keys).alias(FINGERPRINT)
         self._group = group_column(plan, F.col(FINGERPRINT))
@@ -75,7 +75,7 @@ class Placement:
         df
             Rows of a micro-batch.
         late_ms
-            Rows with an event time up to this are too late and are dropped, as Spark's own stateful operators do.
+            Rows with an event time up to this are too late; where ``drops_late_by`` names a column they are dropped.
         make_parts
             Makes parts of the rows of split keys; needed where the plan splits any.
         """
@@ -100,6 +100,17 @@ class Placement:
         fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
         parts = sorted_pieces.mapInArrow(make_parts, StructType([*fields, StructField(PART, BinaryType())]))
         return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
+
+
+def drops_late_by(settings: Settings) -> str | None:
+    """Event-time column by which late rows are dropped; ``None`` where they are kept.
+
+    As in ``transformWithStateInPandas``, with the time modes "none" and "processingTime" every row reaches the
+    processor, whatever the watermark.
+    """
+    if settings.watermark is None or settings.identity.time_mode != "eventTime":
+        return None
+    return settings.watermark.column
 
 
 def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:

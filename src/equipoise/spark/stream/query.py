@@ -1,19 +1,23 @@
 """A running stateful query, and what users can ask of it while it runs."""
 
+import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from equipoise.errors import EquipoiseError
+from equipoise.spark.stream.failures import translated, translating
 from equipoise.spark.stream.query_history import QueryHistory, history
 from equipoise.spark.stream.state_reader import read_state
 from equipoise.spark.stream.steering import Steering
 from equipoise.state.fencing import Epoch
 
+_log = logging.getLogger(__name__)
 _active: dict[str, StreamingQuery] = {}
 
 
@@ -26,13 +30,19 @@ def is_active_here(owner: str) -> bool:
 class StatefulQuery(Steering):
     """A running query.
 
-    Everything that is not named here is Spark's own: ``awaitTermination``, ``lastProgress``, ``exception`` and so on.
+    Everything that is not named here is Spark's own: ``lastProgress``, ``status``, ``isActive`` and so on. Where a
+    query failed with an error of equipoise, that error is raised, with Spark's trace below it.
+
     Wishes are files in the checkpoint, so they can be made from another process too, and take effect with the batch
     after the next.
     """
 
-    def __init__(self, query: StreamingQuery, epoch: Epoch, spark: SparkSession) -> None:
+    def __init__(
+        self, query: StreamingQuery, epoch: Epoch, spark: SparkSession, deliver_last: Callable[[], bool]
+    ) -> None:
         super().__init__(epoch.storage)
+        self._deliver_last = deliver_last
+        self._stopping = False
         self._epoch = epoch
         self.query = query
         self._spark = spark
@@ -43,9 +53,30 @@ class StatefulQuery(Steering):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.query, name)
 
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's own name
+        """Wait for the end of the query, as Spark's method does; raise the error that ended it."""
+        with translating():
+            return self.query.awaitTermination(timeout)  # type: ignore[arg-type]  # it takes fractions of a second
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's own name
+        """Wait until all rows that are there have been processed, as Spark's method does."""
+        with translating():
+            self.query.processAllAvailable()
+
+    def exception(self) -> PySparkException | EquipoiseError | None:
+        """The error that ended the query; ``None`` where it runs or was stopped."""
+        failure = self.query.exception()
+        return None if failure is None else translated(failure)
+
     def stop(self) -> None:
-        """Stop the query and wait until it has ended and the checkpoint is free."""
-        self.query.stop()
+        """Stop the query and wait until it has ended and the checkpoint is free.
+
+        A batch that was committed and not delivered when the query stopped is delivered now. If that fails, a warning
+        says so, and the batch is delivered at the next start.
+        """
+        with translating():
+            self._stopping = self.query.isActive
+            self.query.stop()
         self._releasing.join()
 
     def history(self) -> QueryHistory:
@@ -59,9 +90,17 @@ class StatefulQuery(Steering):
     def _release(self) -> None:
         """Say that the query has ended when it has, however it did."""
         if _has_ended(self.query):
+            if self._stopping:
+                self._deliver_rest()
             with suppress(EquipoiseError):  # where the checkpoint is gone there is nothing to release
                 self._epoch.release()
         _active.pop(self._epoch.owner, None)
+
+    def _deliver_rest(self) -> None:
+        try:
+            self._deliver_last()
+        except Exception as error:  # noqa: BLE001 - whatever the sink raises
+            _log.warning("the last committed batch is not delivered; the next start delivers it: %s", error)
 
 
 def _has_ended(query: StreamingQuery) -> bool:

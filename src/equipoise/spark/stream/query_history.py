@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SCHEMA = (
-    "batch bigint, time timestamp, watermark timestamp, rows bigint, output_rows bigint, split_rows bigint, "
-    "seconds double, work_seconds double, target_seconds double, imbalance_rows double, imbalance_seconds double, "
+    "batch bigint, time timestamp, watermark timestamp, delivered boolean, rows bigint, output_rows bigint, "
+    "split_rows bigint, seconds double, work_seconds double, target_seconds double, imbalance_rows double, "
+    "imbalance_seconds double, "
     "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
     "state_bytes bigint, plan bigint, next_plan bigint, action string, applied boolean, reason string, bound double, "
     "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
@@ -63,6 +64,9 @@ class QueryHistory:
         -------
         ``batch``, ``time``, ``watermark``
             Number of the batch, its processing time, and the watermark that it ran under.
+        ``delivered``
+            Whether the batch has reached the sink. Only the last one may not have: it is on its way, or the query ended
+            before it was delivered, and the next start delivers it.
         ``rows``, ``output_rows``, ``split_rows``
             Rows that came in and went out; rows of split keys, which other tasks reduced than those that own the keys.
         ``seconds``, ``work_seconds``, ``target_seconds``

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,21 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
+import equipoise
 from equipoise.errors import UserFunctionFailed
 from equipoise.spark.columns import PART
 from equipoise.spark.stream.aggregator import AggregatorProcessor
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.pandas_rows import key_shower, to_pandas
+from equipoise.spark.stream.pandas_rows import KeyFrames, key_shower
 from equipoise.spark.stream.part import Part, parts_of
 from equipoise.spark.stream.rows import Runs
 from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
 
+_PACKAGE = str(Path(equipoise.__file__).parent)
 ViewOf = Callable[[int], GroupTransaction]
 
 
@@ -61,13 +64,22 @@ class KeyedFrames:
     """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames.
 
     The frames of a split key hold encoded buffers, in the column ``PART``, in place of its rows.
+
+    Parameters
+    ----------
+    rows
+        Sorted rows.
+    timezone
+        The session's time zone.
+    rebuilt
+        Whether frames have the dtypes that a ``StatefulProcessor`` sees; see ``KeyFrames``.
     """
 
-    def __init__(self, rows: Iterator[Runs], timezone: str) -> None:
+    def __init__(self, rows: Iterator[Runs], timezone: str, *, rebuilt: bool = True) -> None:
         self._rows = rows
         self._timezone = timezone
+        self._rebuilt = rebuilt
         self._runs: Runs | None = None
-        self._frame = pd.DataFrame()
         self._starts: list[int] = []
         self._at = 0
         self._parts: list[Part] | None = None
@@ -113,14 +125,12 @@ class KeyedFrames:
     def _take(self, runs: Runs) -> None:
         """Make ready the rows of a record batch."""
         if self._parts is None:
-            self._frame = to_pandas(runs.rows, self._timezone)
-        else:
-            self._frame = pd.DataFrame({PART: [part.buffer for part in self._parts]})
+            self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=self._rebuilt)
 
     def _cut(self, first: int, last: int) -> Any:
-        frame = self._frame.iloc[first:last]
-        frame.index = pd.RangeIndex(last - first)
-        return frame
+        if self._parts is None:
+            return self._frames_of.cut(first, last)
+        return pd.DataFrame({PART: [part.buffer for part in self._parts[first:last]]})
 
 
 class KeyedTables(KeyedFrames):
@@ -230,11 +240,17 @@ def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> No
 
 
 def failed(order: Order, what: str, fingerprint: int, error: Exception) -> UserFunctionFailed:
-    """What to raise when the user's code failed for a key."""
-    name = type(error).__name__
+    """The error to raise when the user's code failed for a key."""
+    return failed_for(order, what, f" for key {fingerprint % 2**64:016x}", error)
+
+
+def failed_for(order: Order, what: str, whom: str, error: Exception) -> UserFunctionFailed:
+    """The error to raise when the user's code failed: the user's exception and line, then what to do."""
+    where = "with the initial state" if order.initial else f"in batch {order.batch}"
     return UserFunctionFailed(
-        f"{what} of key {fingerprint % 2**64:016x} failed in batch {order.batch}: {name}: {error}; nothing of the "
-        f"batch was committed: mend the function and start the query again on the same checkpoint\n{traced(error)}"
+        f"{type(error).__name__} in {what}{_line(error, what)}: {error}\n"
+        f"It was called{whom} {where}, of which nothing was committed. Mend the function and start the "
+        f"query again on the same checkpoint.\n{traced(error)}"
     )
 
 
@@ -244,9 +260,20 @@ def told(order: Order, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UserFunctionFailed(
-            f"{what} failed in batch {order.batch}: {type(error).__name__}: {error}\n{traced(error)}"
-        ) from error
+        raise failed_for(order, what, "", error) from error
+
+
+def _line(error: Exception, what: str) -> str:
+    """Place in the user's code that an exception passed through last; empty where there is none.
+
+    The name of the function there is left out where it is ``what``.
+    """
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_PACKAGE)]
+    own = [each for each in frames if each.filename == frames[0].filename]  # not the libraries that it calls
+    if not own:
+        return ""
+    function = "" if own[-1].name == what else f", in {own[-1].name}"
+    return f" ({own[-1].filename}, line {own[-1].lineno}{function})"
 
 
 def traced(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """How a query was started: all that its driver needs to know besides what is in the checkpoint."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +7,11 @@ import pyarrow as pa
 
 from equipoise.adapt import Elastic, Policy
 from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.runners import RunnerFactory
 from equipoise.state.checkpoint import Identity
 from equipoise.state.fencing import Epoch
 from equipoise.state.handle import VariableSpec
-
-Sink = Callable[[Any, int], None]
-"""Takes the output of a batch, a DataFrame, and the number of the batch; after a crash it may get both again."""
 
 
 @dataclass(frozen=True)

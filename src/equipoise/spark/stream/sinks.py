@@ -1,41 +1,67 @@
-"""Ready sinks. A sink may be given the same batch again after a crash; these say what then happens."""
+"""Ready sinks. A sink may be given the last batch again after a crash; each says what then happens.
 
+A committed batch never changes, so ``parquet`` and ``table`` never replace anything. They copy the committed files to
+names that follow from the batch and the place of the file in it. A copy that is there already is left alone if its
+bytes are the same, and is an error otherwise. A driver that was taken over, paused inside the sink and wakes up,
+therefore changes nothing.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.types import LongType, StructField, StructType
 
-from equipoise.errors import InvalidArgument
-from equipoise.spark.stream.settings import Sink
+from equipoise.errors import AlreadyThere, Damaged, InvalidArgument, Mismatch
+from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
+from equipoise.state.log import OutputFile
+from equipoise.storage import Storage, StoredFile
 
 BATCH = "batch"
-"""Column that says which batch a row came with."""
+"""Column of a table that says which batch a row came with."""
+
+_PART = "part-"
+_COPIES = 4  # files that are copied at a time
+_COMPRESSION = "zstd"
 
 
-def parquet(path: str, **options: Any) -> Sink:
-    """Parquet files below ``path``, a folder for each batch; a batch that comes again replaces its folder."""
+def parquet(path: str, **options: Any) -> FileSink:
+    """Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
 
-    def write(df: DataFrame, batch: int) -> None:
-        df.write.options(**options).mode("overwrite").parquet(f"{path.rstrip('/')}/{BATCH}={batch}")
-
-    return write
-
-
-def table(name: str, *, format: str = "parquet", **options: Any) -> Sink:  # noqa: A002 - Spark's own name
-    """A table of the catalog, partitioned by ``batch``; a batch that comes again replaces its partition.
-
-    A table that exists must have ``batch`` as its last column and only partition.
+    Parameters
+    ----------
+    path
+        A folder of this query alone, a local path or a URI.
+    **options
+        Of Spark's writer. The files are copies, compressed with zstd; an option that asks for anything else is refused.
     """
+    _require_no_options("parquet", options)
+    return ParquetFiles(Storage(path))
 
-    def write(df: DataFrame, batch: int) -> None:
-        spark = df.sparkSession
-        if not spark.catalog.tableExists(name):
-            empty = df.where("false").withColumn(BATCH, F.lit(batch).cast("bigint"))
-            empty.write.format(format).options(**options).partitionBy(BATCH).saveAsTable(name)
-        insert = f"INSERT OVERWRITE TABLE {name} PARTITION ({BATCH} = {batch})"
-        spark.sql(insert + " SELECT * FROM {rows}", rows=df)  # noqa: S608 - the name is the user's own SQL
 
-    return write
+def table(name: str, *, format: str = "parquet", path: str | None = None, **options: Any) -> FileSink:  # noqa: A002 - Spark's own name
+    """A Parquet table of the catalog, partitioned by ``batch``; exactly once.
+
+    Parameters
+    ----------
+    name
+        The table; it is created if it does not exist. One that exists must have the output's columns, and ``batch``
+        as its last column and only partition.
+    format
+        ``parquet``; other formats keep a log of their own, to which files cannot be copied.
+    path
+        Where a new table keeps its files; default: where the catalog puts them.
+    **options
+        As for ``parquet``.
+    """
+    if format.lower() != "parquet":
+        raise InvalidArgument(
+            f"sinks.table copies Parquet files and cannot write a table of format {format!r}; give start() a function "
+            "of (DataFrame, batch) that appends with the format's own transaction number, for example Delta's "
+            "txnAppId and txnVersion"
+        )
+    _require_no_options("table", options)
+    return ParquetTable(name, path)
 
 
 def console(rows: int = 20, *, truncate: bool = True) -> Sink:
@@ -73,3 +99,131 @@ def kafka(
         sent.option("topic", topic).options(**options).save()
 
     return write
+
+
+class ParquetFiles(FileSink):
+    """Copies of the committed files, directly below a folder.
+
+    Parameters
+    ----------
+    target
+        The folder.
+    """
+
+    def __init__(self, target: Storage) -> None:
+        self._target, self._is_clean = target, False
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Copy the files of a batch."""
+        if not self._is_clean:  # a driver that was killed may have left half a copy
+            self._target.clean("", _PART)
+            self._is_clean = True
+        copy_files(delivery, self._target, "")
+
+
+class ParquetTable(FileSink):
+    """Copies of the committed files, in the partition of their batch.
+
+    Parameters
+    ----------
+    name
+        The table.
+    path
+        Where a new table keeps its files; ``None``: where the catalog puts them.
+    """
+
+    def __init__(self, name: str, path: str | None) -> None:
+        self._name, self._path = name, path
+        self._target: Storage | None = None
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Copy the files of a batch and tell the catalog of its partition."""
+        rows: DataFrame = delivery.rows()
+        if self._target is None:
+            self._target = Storage(self._location(rows))
+        if delivery.files:
+            copy_files(delivery, self._target, f"{BATCH}={delivery.batch}/")
+            add = f"ALTER TABLE {self._name} ADD IF NOT EXISTS PARTITION ({BATCH} = {delivery.batch})"
+            rows.sparkSession.sql(add)
+
+    def _location(self, rows: DataFrame) -> str:
+        """Folder of the table, which is created if it does not exist."""
+        spark = rows.sparkSession
+        expected = StructType([*rows.schema.fields, StructField(BATCH, LongType())])
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in expected.fields)
+        at = "" if self._path is None else f" LOCATION '{self._path}'"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {self._name} ({columns}) USING parquet PARTITIONED BY ({BATCH}){at}")
+        found = spark.table(self._name).schema
+        if [(field.name, field.dataType) for field in found] != [(field.name, field.dataType) for field in expected]:
+            raise Mismatch(
+                f"the table {self._name} has the columns {found.simpleString()}, and the query's output with the batch "
+                f"is {expected.simpleString()}; give a table with these columns, partitioned by {BATCH}, or a new name"
+            )
+        partitions = [column.name for column in spark.catalog.listColumns(self._name) if column.isPartition]
+        if partitions != [BATCH]:
+            raise Mismatch(
+                f"the table {self._name} is partitioned by {', '.join(partitions) or 'nothing'}, and sinks.table "
+                f"copies each batch into a partition of its own; give a table partitioned by {BATCH}, or a new name"
+            )
+        described = {
+            row.col_name: row.data_type for row in spark.sql(f"DESCRIBE TABLE EXTENDED {self._name}").collect()
+        }
+        provider = described.get("Provider", "").lower()
+        if provider != "parquet" or "Location" not in described:
+            raise Mismatch(
+                f"the table {self._name} has the format {provider or 'unknown'!r}, and sinks.table copies Parquet "
+                "files; give start() a function of (DataFrame, batch) that writes to it"
+            )
+        return str(described["Location"])
+
+
+def copy_files(delivery: Delivery, target: Storage, folder: str) -> None:
+    """Copy the files of a batch below ``folder``, each under a name that follows from the batch and its place."""
+
+    def copy(place: int, file: OutputFile) -> None:
+        name = f"{folder}{_PART}{delivery.batch:020d}-{place:05d}.parquet"
+        copy_once(delivery.storage, file.stored, target, name)
+
+    if min(_COPIES, len(delivery.files)) <= 1:
+        for place, file in enumerate(delivery.files):
+            copy(place, file)
+        return
+    with ThreadPoolExecutor(_COPIES) as copies:
+        for _ in copies.map(copy, range(len(delivery.files)), delivery.files):
+            pass
+
+
+def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> None:
+    """Copy a file to a name that it must be the first to have, or have already."""
+    if not target.exists(name):
+        try:
+            with target.writing(name, replace=False) as copy:
+                for data in source.pieces(file.path):
+                    copy.write(data)
+                if (copy.size, copy.sha256) != (file.size, file.sha256):
+                    raise Damaged(
+                        f"{source.at(file.path)} does not match the SHA-256 in its commit and was not delivered; "
+                        "restore the file from a copy"
+                    )
+        except AlreadyThere:
+            pass  # another driver has delivered it meanwhile
+        else:
+            return
+    try:
+        target.verify(StoredFile(name, file.size, file.sha256))
+    except Damaged as error:
+        raise Mismatch(
+            f"{target.at(name)} is there with other bytes than the query committed under this name: another query "
+            "wrote it, or the checkpoint was taken back to an earlier time; give the query a folder of its own, or "
+            "move away the files of the batches that it will deliver again"
+        ) from error
+
+
+def _require_no_options(sink: str, options: dict[str, Any]) -> None:
+    refused = {name: value for name, value in options.items() if (name, value) != ("compression", _COMPRESSION)}
+    if refused:
+        raise InvalidArgument(
+            f"sinks.{sink} copies the committed files, zstd-compressed Parquet, and cannot honour the option "
+            f"{', '.join(f'{name}={value!r}' for name, value in refused.items())}; leave it out, or give start() a "
+            "function of (DataFrame, batch) that writes"
+        )

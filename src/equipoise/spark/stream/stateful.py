@@ -15,17 +15,20 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
 from equipoise.durations import seconds_of
-from equipoise.errors import InvalidArgument, LogBroken
+from equipoise.errors import InvalidArgument
 from equipoise.spark.cluster import partition_count, task_slots
 from equipoise.spark.keys import as_column, resolve_key
+from equipoise.spark.stream.delivery import FileSink, Sink
 from equipoise.spark.stream.engine import Engine, wall_clock
+from equipoise.spark.stream.failures import translating
 from equipoise.spark.stream.jobs import SparkJobs
-from equipoise.spark.stream.outputs import require_storable
+from equipoise.spark.stream.outputs import as_spark_reads_it, require_storable
 from equipoise.spark.stream.query import StatefulQuery, is_active_here
-from equipoise.spark.stream.settings import Settings, Sink, Watermark
+from equipoise.spark.stream.settings import Settings, Watermark
 from equipoise.spark.stream.user_code import Processor, SparkSchemas, UserCode
-from equipoise.state.checkpoint import SPARK, Checkpoint, Identity, new_name
+from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.fencing import claim
+from equipoise.state.halves import SPARK
 from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
 from equipoise.state.log import CommitLog
 from equipoise.state.timers import time_mode
@@ -63,7 +66,8 @@ def stateful(
     Parameters
     ----------
     stream
-        A streaming DataFrame. With ``withWatermark`` rows that come too late are dropped, and event-time timers fire.
+        A streaming DataFrame. With ``withWatermark`` and ``timeMode="eventTime"`` rows that come too late are dropped
+        and event-time timers fire. Under the other time modes late rows are kept, as in Spark.
     key
         Key column or columns, by name.
     processor
@@ -172,8 +176,9 @@ class StatefulStream:
         self._key = key
         self._output_schema = output_schema
         schemas = SparkSchemas(self._spark)
-        require_storable(schemas.parsed(output_schema))
-        self._output_arrow = schemas.arrow(output_schema)
+        parsed = schemas.parsed(output_schema)
+        require_storable(parsed)
+        self._output_arrow = as_spark_reads_it(schemas.arrow(output_schema), parsed)
         self._time_mode = time_mode
         self._code = UserCode(schemas, processor, self._output_arrow.names, time_mode)
         self._initial = None if initial is None else self._named(initial)
@@ -216,7 +221,7 @@ class StatefulStream:
         queryName
             Name for Spark's own pages.
         """
-        if not callable(sink):
+        if not callable(sink) and not isinstance(sink, FileSink):
             raise InvalidArgument("sink must be a function of (DataFrame, batch number); see equipoise.spark.sinks")
         triggered = {"processingTime": trigger} if isinstance(trigger, str) else dict(trigger or {})
         storage = Storage(checkpointLocation)
@@ -224,7 +229,8 @@ class StatefulStream:
         settings = self._settings(checkpoint, sink, triggered)
         try:
             engine = Engine(settings, self._jobs(settings), wall_clock)
-            engine.initialise(self._initial)
+            with translating():
+                engine.initialise(self._initial)
             writer = (
                 self._ticking()
                 .writeStream.foreachBatch(self._handler(engine))
@@ -235,7 +241,7 @@ class StatefulStream:
         except BaseException:
             settings.epoch.release()
             raise
-        return StatefulQuery(query, settings.epoch, self._spark)
+        return StatefulQuery(query, settings.epoch, self._spark, lambda: engine.deliver_last(self._spark.range(0)))
 
     def _jobs(self, settings: Settings) -> SparkJobs:
         """How the tasks of a batch are run."""
@@ -259,11 +265,11 @@ class StatefulStream:
                 key_schema=msgspec.json.decode(msgspec.json.encode(key_schema)),
                 tail_groups=_tail_groups(self._given_tail_groups, self._most, checkpoint.identity()),
                 time_mode=self._time_mode,
+                exclusive=checkpoint.storage.abilities.create_if_absent,
             )
         )
         log = CommitLog(checkpoint.storage)
-        _require_both_halves(checkpoint.storage, log.head())
-        epoch = claim(checkpoint.storage, is_active_here, above=log.last_epoch())
+        epoch = claim(checkpoint.storage, is_active_here, exclusive=identity.exclusive, above=log.last_epoch())
         try:
             variables = self._variables(log)
         except BaseException:
@@ -295,8 +301,8 @@ class StatefulStream:
 
     def _variables(self, log: CommitLog) -> dict[str, VariableSpec]:
         """The state variables of the checkpoint, with what the processor declares now."""
-        head = log.head()
-        stored = log.read(head).variables if head >= 0 else {}
+        last = log.last()
+        stored = {} if last is None else last.variables
         known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
         return merge_specs(known, self._code.variables, self._code.removed)
 
@@ -380,7 +386,10 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
         )
     for field in marked:
         if not isinstance(field.dataType, TimestampType):
-            raise InvalidArgument(f"the event-time column {field.name!r} is no timestamp")
+            kind = field.dataType.simpleString()
+            raise InvalidArgument(
+                f"the event-time column {field.name!r} is a {kind}, but event times are timestamps; cast it first"
+            )
         return Watermark(field.name, int(field.metadata[_WATERMARK]))
     if mode == "eventTime":
         raise InvalidArgument("timeMode eventTime needs a watermark; call withWatermark on the stream first")
@@ -396,12 +405,3 @@ def _interval(trigger: Mapping[str, Any]) -> float | None:
         return seconds_of("trigger", given)
     except InvalidArgument:
         return None  # Spark knows other ways to write an interval, and "0 seconds"
-
-
-def _require_both_halves(storage: Storage, head: int) -> None:
-    """A log without Spark's own half would take new rows for batches that it knows already."""
-    if head >= 1 and not storage.names(f"{SPARK}/offsets"):
-        raise LogBroken(
-            f"{storage.at(SPARK)} has lost Spark's part of the checkpoint, but {storage.at('log')} is there; restore "
-            "it from a copy, or begin a new checkpoint with read_state of this one as initialState"
-        )

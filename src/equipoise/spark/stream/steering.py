@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgument, LogBroken
 from equipoise.plan import Plan
 from equipoise.spark.stream.next_plan import HASH
 from equipoise.state.checkpoint import Checkpoint
@@ -35,16 +35,16 @@ class Steering:
 
     def pin(self) -> Plan:
         """Keep the plan in force until ``unpin``."""
-        plan = self.plan
-        self._wish(hold=plan.version)
-        return plan
+        name = self._plan_name()
+        self._wish(hold=name)
+        return self._checkpoint.plan(name)
 
     def rollback(self, version: int) -> Plan:
         """Go back to an earlier plan and keep it until ``unpin``; versions are in ``history``."""
         names = self._checkpoint.plan_names()
         if version not in names:
             raise InvalidArgument(f"there is no plan {version}; there are {', '.join(map(str, sorted(names)))}")
-        self._wish(hold=version)
+        self._wish(hold=names[version])
         return self._checkpoint.plan(names[version])
 
     def plain_hash(self) -> None:
@@ -58,8 +58,13 @@ class Steering:
     @property
     def plan(self) -> Plan:
         """The plan of the next batch."""
-        log = CommitLog(self._checkpoint.storage)
-        return self._checkpoint.plan(log.read(log.head()).next_plan)
+        return self._checkpoint.plan(self._plan_name())
+
+    def _plan_name(self) -> str:
+        last = CommitLog(self._checkpoint.storage).last()
+        if last is None:
+            raise LogBroken(f"the query in {self._checkpoint.storage.location} has no version yet; wait until it has")
+        return last.next_plan
 
     def _wish(self, **wished: Any) -> None:
         self._checkpoint.wish(msgspec.structs.replace(self._checkpoint.wishes(), **wished))

@@ -14,6 +14,7 @@ from equipoise.spark.stream.owned_groups import OwnedGroups
 from equipoise.spark.stream.part import parts_of
 from equipoise.spark.stream.rows import Runs, SortedRows, latest_event_ms
 from equipoise.spark.stream.runners import Runner
+from equipoise.state.cache import GroupCache
 from equipoise.state.codec import KeyCodec
 from equipoise.storage import Storage
 
@@ -37,6 +38,7 @@ def run_partition(order: Order, runner: Runner, batches: Iterator[pa.RecordBatch
     start = time.perf_counter()
     failpoint("task.start")
     storage = Storage(order.location)
+    cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.epoch, order.run)
     codec = KeyCodec(order.key_schema)
     source = SortedRows(batches, order.key_fields, codec)
     manifest = Manifest(partition=source.partition)
@@ -44,7 +46,9 @@ def run_partition(order: Order, runner: Runner, batches: Iterator[pa.RecordBatch
     meter = LoadMeter(len(order.groups), tail_groups)
     with (
         Outputs(storage, order.version, order.output_schema, order.timezone) as outputs,
-        OwnedGroups(order, source.partition, storage, meter, lambda view: runner.expire(view, outputs)) as groups,
+        OwnedGroups(
+            order, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)
+        ) as groups,
     ):
         rows = _watching_events(source, order.event_time, manifest)
         for number in runner.run(rows, groups.view, outputs, meter):

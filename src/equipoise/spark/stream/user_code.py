@@ -83,7 +83,8 @@ class UserCode:
         elif isinstance(processor, VectorProcessor):
             if not hasattr(processor, "stateSchema"):
                 raise InvalidArgument(
-                    f"{type(processor).__name__} has no stateSchema; say what the state of a key holds"
+                    f"{type(processor).__name__} has no stateSchema, the schema of the state of a key; add one, for "
+                    'example stateSchema = "n long"'
                 )
             self._initial = _names(schemas.parsed(processor.stateSchema))
             self.runner = partial(VectorRunner, processor)
@@ -101,7 +102,8 @@ class UserCode:
         missing = [name for name in self._initial if name not in given]
         if missing:
             raise InvalidArgument(
-                f"initialState lacks the column {missing[0]!r} of the state; it has {', '.join(given)}"
+                f"initialState lacks the column {missing[0]!r} of the state; it has {', '.join(given)}; add the "
+                "column, or rename one"
             )
         return [*key, *self._initial]
 

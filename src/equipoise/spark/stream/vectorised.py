@@ -16,7 +16,7 @@ from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.pandas_rows import state_array
 from equipoise.spark.stream.rows import Runs, plain_values
-from equipoise.spark.stream.runners import Runner, ViewOf, told, traced
+from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, told
 from equipoise.state.codec import RowCodec, row_codec
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
 from equipoise.state.transaction import GroupTransaction
@@ -77,7 +77,10 @@ class KeyBatch:
             raise InvalidArgument(f"update got {state.num_rows} states for {len(self)} keys; give one row for each key")
         missing = set(self.state.column_names) - set(state.column_names)
         if missing:
-            raise InvalidArgument(f"update lacks the state columns {sorted(missing)}; it has {state.column_names}")
+            raise InvalidArgument(
+                f"update lacks the state columns {sorted(missing)}; it has {state.column_names}; give all columns "
+                "of stateSchema"
+            )
         self.updated = state.select(self.state.column_names)
 
     def remove(self, which: NDArray[np.bool_]) -> None:
@@ -205,18 +208,26 @@ class VectorRunner(Runner):
 
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionFailed:
         first, last = (f"{int(runs.fingerprints[at]) % 2**64:016x}" for at in (0, -1))
-        return UserFunctionFailed(
-            f"process of {len(runs)} keys ({first} to {last}) failed in batch {self._order.batch}: "
-            f"{type(error).__name__}: {error}; nothing of the batch was committed: mend the function and start the "
-            f"query again on the same checkpoint\n{traced(error)}"
-        )
+        return failed_for(self._order, "process", f" for {len(runs)} keys ({first} to {last})", error)
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
+    if not isinstance(output, pa.Table):
+        raise InvalidArgument(f"process must give a pyarrow.Table or None, got a {type(output).__name__}")
     missing = set(schema.names) - set(output.column_names)
     if missing:
         raise InvalidArgument(
             f"process gave columns {output.column_names}, but outputSchema has {schema.names}; "
-            f"{', '.join(sorted(missing))} missing"
+            f"{', '.join(sorted(missing))} missing, give a column for each"
         )
-    return output.select(schema.names).cast(schema)
+    try:
+        return output.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidArgument(
+            f"process gave {_types(output.select(schema.names).schema)}, which does not fit outputSchema, "
+            f"{_types(schema)}: {error}; cast it in process, or change outputSchema"
+        ) from error
+
+
+def _types(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

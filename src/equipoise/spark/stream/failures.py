@@ -1,0 +1,56 @@
+"""Translates Spark's exceptions of a query into the errors of equipoise that caused them.
+
+Spark reports a failure in a batch as text: its own words, a Python traceback, and the exception with its message. The
+text differs between Classic, where the batch runs in the driver's process, and Connect, where it runs in another one.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException, PythonException, StreamingQueryException
+
+from equipoise import errors
+from equipoise.errors import EquipoiseError
+
+_QUERY = "\n=== Streaming Query ==="  # Spark's description of the query follows the failure, and then the JVM's trace
+_BATCH = re.compile(
+    r'^.*Traceback \(most recent call last\):\n  File "[^"\n]*\b(?:py4j/clientserver|foreach_batch_worker)\.py"',
+    re.MULTILINE,
+)
+"""First frame of a batch, Classic and Connect. Exceptions that were being handled come before it."""
+_OURS = re.compile(r"^equipoise\.errors\.(\w+): ", re.MULTILINE)
+_STATES = re.compile(r"(\s*SQLSTATE: \w+)+\s*\Z")
+
+
+def translated(failure: PySparkException) -> PySparkException | EquipoiseError:
+    """The error of equipoise that Spark's exception reports, with Spark's text as a note; else Spark's exception.
+
+    Parameters
+    ----------
+    failure
+        What Spark raised.
+    """
+    text = str(failure)
+    reported = text.partition(_QUERY)[0]
+    batches = [match.start() for match in _BATCH.finditer(reported)]
+    reported = reported[batches[-1] :] if batches else reported
+    found = _OURS.search(reported)
+    kind = getattr(errors, found[1], None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, EquipoiseError)):
+        return failure
+    error: EquipoiseError = kind(_STATES.sub("", reported[found.end() :]).rstrip())
+    error.add_note(f"\nSpark's trace:\n{text}")
+    return error
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Raise the error of equipoise in place of Spark's exception that reports it."""
+    try:
+        yield
+    except (StreamingQueryException, PythonException) as failure:
+        found = translated(failure)
+        if found is failure:
+            raise
+        raise found from None
