@@ -11,10 +11,16 @@ from typer.testing import CliRunner
 
 from equipoise import CheckpointInUse, InvalidArgument, StorageFailed
 from equipoise.cli import app, state
+from equipoise.framing import seal, unseal
+from equipoise.microbatch.spool import Spool
 from equipoise.plan import KIP, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
+from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.compaction import compact as make_small
 from equipoise.state.contents import local_states
+from equipoise.state.history import history_rows
+from equipoise.storage import Storage
 
 run = CliRunner().invoke
 
@@ -185,3 +191,58 @@ def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_pa
     uniform_plan(4).save(tmp_path / "plan.json")
     result = run(app, ["plan", "show", str(tmp_path / "plan.json"), "--version", "1"])
     assert "is one plan; versions are of a checkpoint" in str(result.exception)
+
+
+@pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets"])
+def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(checkpoint, what):
+    root = Path(checkpoint)
+    assert "as they were written" in told("state", "verify", checkpoint)
+    if what == "offsets":
+        (root / "spark" / "offsets" / "3").write_bytes((root / "spark" / "offsets" / "2").read_bytes() + b"more")
+    elif what == "summary":
+        make_small(Storage(checkpoint))
+        [path] = (root / "log").glob("*.summary")
+        path.write_bytes(seal("summary", 2, [3, *unseal("summary", 2, path.read_bytes())[1:]]))
+    else:
+        folder = {"plan": "plans", "commit": "log", "changes": "changes"}[what]
+        older, newer = sorted(path for path in (root / folder).rglob("*") if path.is_file())[-2:]
+        newer.write_bytes(older.read_bytes())
+    assert "Damaged files" in told("state", "verify", checkpoint, code=1)
+
+
+def test_verify_checks_the_spool_too(checkpoint, tmp_path):
+    spool = Spool(tmp_path / "spool")
+    schema = pa.schema({"k": pa.string()})
+    spool.claim(schema, ["k"])
+    spool.seal(0, [pa.table({"k": ["a"]}, schema=schema)], None, {"rows": 1})
+    spool.close()
+    assert "as they were written" in told("state", "verify", checkpoint, "--spool", str(spool.folder))
+    [blocks] = (spool.folder / "blocks").iterdir()
+    blocks.write_bytes(blocks.read_bytes()[:-1] + b"!")
+    output = told("state", "verify", checkpoint, "--spool", str(spool.folder), "--json", "-", code=1)
+    assert [each["file"] for each in json.loads(output) if each["problem"]] != []
+
+
+def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):
+    assert "not delivered" not in told("state", "history", checkpoint)
+    assert [row["delivered"] for row in history_rows(checkpoint)] == [True] * 4
+    (Path(checkpoint) / "spark" / "commits" / "3").unlink()
+    shown = told("state", "history", checkpoint)
+    assert "batch 3 is committed, not delivered; the next start delivers it" in shown
+    assert [row["delivered"] for row in history_rows(checkpoint)] == [True, True, True, False]
+    Checkpoint(Storage(checkpoint)).mark_delivered(4)
+    assert "not delivered" not in told("state", "history", checkpoint)
+
+
+def test_the_protocol_is_simulated_and_a_run_goes_on_from_its_progress(tmp_path):
+    file = tmp_path / "progress.json"
+    arguments = ("simulate-protocol", "--seeds", "0:4", "--progress", str(file), "--processes", "1")
+    assert "4 schedules, 0 violations" in told(*arguments)
+    assert json.loads(told(*arguments, "--json", "-"))["next"] == 4
+
+
+@pytest.mark.parametrize("seeds", ["", "5", "5:5", "9:3", "a:b", "-1:3"])
+def test_seeds_that_are_not_a_range_are_refused(seeds):
+    result = run(app, ["simulate-protocol", f"--seeds={seeds}"])
+    assert isinstance(result.exception, InvalidArgument)
+    assert "two whole numbers A:B" in str(result.exception)

@@ -20,6 +20,7 @@ LAYERS = [
         "fingerprint_table",
         "framing",
         "metrics",
+        "names",
         "requirements",
         "failpoints",
         "storage",

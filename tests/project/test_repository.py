@@ -69,13 +69,32 @@ def test_an_example_runs_to_its_end(script, request):
     assert "same result: True" in result.stdout
 
 
+def locked():
+    """Each requirement of the lock file with its hashes."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace(" \\\n", "\n")
+    for each in re.split(r"\n(?! )", text.strip()):
+        requirement, *hashes = each.split("\n")
+        yield requirement, [line.strip() for line in hashes]
+
+
 def test_the_lock_pins_every_dependency_exactly():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
     names = {re.match(r"[A-Za-z0-9_.-]+", each)[0].lower() for each in wanted} - {"equipoise"}
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    assert all(re.match(r"[a-z0-9_.-]+==[^ ]+( ; .*)?$", line) for line in lines)
-    assert names <= {line.split("==")[0] for line in lines}
+    assert all(re.match(r"[a-z0-9_.-]+==[^ ]+( ; .*)?$", requirement) for requirement, _ in locked())
+    assert names <= {requirement.split("==")[0] for requirement, _ in locked()}
+
+
+def test_every_requirement_in_the_lock_has_hashes_and_setup_insists_on_them():
+    for requirement, hashes in locked():
+        assert hashes, requirement
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes), requirement
+    assert "--require-hashes --requirement requirements.lock" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_the_lock_and_the_makefile_name_no_registry():
+    for name in ("requirements.lock", "Makefile"):
+        assert not re.search(r"://|index-url [^-]|find-links [^-]", (ROOT / name).read_text(encoding="utf-8")), name
 
 
 def test_no_file_that_is_committed_names_a_place_of_one_machine():

@@ -31,12 +31,15 @@ BENCHMARKS = {
     "prompt-latency": "equipoise.bench.prompt_latency",
     "prompt-elastic": "equipoise.bench.prompt_elastic",
     "prompt-overhead": "equipoise.bench.prompt_overhead",
+    "fuzz-feed": "equipoise.bench.fuzz_feed",
     "stream-throughput": "equipoise.bench.stream_throughput",
     "stream-drift": "equipoise.bench.stream_drift",
     "stream-real": "equipoise.bench.stream_real",
     "state-growth": "equipoise.bench.state_growth",
     "stream-even": "equipoise.bench.stream_even",
     "peers": "equipoise.bench.peers",
+    "simulate-protocol": "equipoise.bench.simulate_protocol",
+    "sink-cost": "equipoise.bench.sink_cost",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
 

@@ -62,8 +62,8 @@ def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int],
         try:
             for _ in seconds:
                 time.sleep(1)
-                if query.exception() is not None:
-                    raise query.exception()
+                if (failure := query.exception()) is not None:
+                    raise failure
         finally:
             query.stop()
         return Spool(folder / "spool").history()

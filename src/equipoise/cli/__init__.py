@@ -23,6 +23,7 @@ from equipoise.cli import (
     profile,
     reproduce,
     simulate,
+    simulate_protocol,
     state,
     stream,
 )
@@ -146,5 +147,6 @@ app.command("advise")(advise.command)
 app.command("balance")(balance.command)
 app.command("stream")(stream.command)
 app.command("simulate")(simulate.command)
+app.command("simulate-protocol")(simulate_protocol.command)
 app.add_typer(plans.app, name="plan")
 app.add_typer(state.app, name="state")

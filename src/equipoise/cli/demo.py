@@ -140,8 +140,8 @@ def _run(
             query.awaitTermination(0.3)
     finally:
         query.stop()
-    if query.exception() is not None:
-        raise query.exception()
+    if (failure := query.exception()) is not None:
+        raise failure
     history = history_rows(str(at))
     _tell(history, progress, task)
     return {"history": history, "state": {state.pop(""): state["state"] for _, state in local_states(str(at))}}

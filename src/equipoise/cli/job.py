@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from equipoise.spark import StatefulStream
-    from equipoise.spark.stream.settings import Sink
+    from equipoise.spark.stream.delivery import Sink
 
 _PLANNED = "equipoise"
 _OURS = {"key", "checkpoint", "output_schema", "aggregator", "aggregate", "processor", "trigger", "name", "map", "kind"}

@@ -42,6 +42,16 @@ def history(
     show([_batch(row) for row in rows], None, title=f"Batches of {checkpoint}; fullest task over the mean")
     for row in rows:
         typer.echo(f"batch {row['batch']}: {row['action']}, {row['reason']}")
+    if rows and not rows[-1]["delivered"]:
+        typer.echo(f"batch {rows[-1]['batch']} is committed, not delivered; {_when_delivered(checkpoint)}")
+
+
+def _when_delivered(checkpoint: str) -> str:
+    from equipoise.state.fencing import tenancy
+    from equipoise.storage import Storage
+
+    is_running = tenancy(Storage(checkpoint)) == "running"
+    return "the query is running and delivers it now" if is_running else "the next start delivers it"
 
 
 def _batch(row: dict[str, Any]) -> dict[str, Any]:
@@ -87,10 +97,25 @@ def show_state(
 
 
 @app.command()
-def verify(checkpoint: Checkpoint, *, json: Json = None) -> None:
-    """Read every file that the last version needs and check its checksum; exits with 1 if one is damaged."""
+def verify(
+    checkpoint: Checkpoint,
+    *,
+    spool: Annotated[
+        str | None, typer.Option(help="The spool of the query's source, for planned micro-batches; checked too.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Check what the checkpoint rests on against the digests in its log; exits with 1 if something is damaged.
+
+    Checked are every record that is kept, the plans, state files and outputs that they name, Spark's offsets of the
+    last batch, and all other files of the query.
+    """
     require_folder(json)
     found = [{"file": what, "problem": problem} for what, problem in _verified(checkpoint)]
+    if spool is not None:
+        from equipoise.microbatch.spool import Spool
+
+        found += [{"file": f"spool: {what}", "problem": _problem(check)} for what, check in Spool(spool).verify()]
     damaged = [each for each in found if each["problem"]]
     if json is not None or damaged:
         show(damaged if json is None else found, json, title="Damaged files", columns=["file", "problem"])
@@ -157,6 +182,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     from equipoise.state import chronicle
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.state.fencing import tenancy
+    from equipoise.state.halves import SparkHalf
     from equipoise.state.log import CommitLog
     from equipoise.state.section_reader import SectionReader
     from equipoise.storage import Storage
@@ -165,14 +191,25 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     folder, log = Folder(storage), CommitLog(storage)
     folder.require()
     head = log.head()
-    commit, table = log.read(head), log.table(head)
+    if head < 0:
+        return head, [("query", folder.require)]
+    try:
+        commits = list(log.kept())
+        commit, table = commits[-1], log.table(head)
+    except EquipoiseError:  # nothing else can be checked without the log
+        return head, [("log", lambda: (list(log.kept()), log.table(head)))]
+    plans = sorted({name for each in commits for name in (each.plan, each.next_plan)})
     checks: list[tuple[str, Callable[[], Any]]] = [
-        (f"log up to version {head}", lambda: None),
-        (f"plan {commit.next_plan}", lambda: folder.plan(commit.next_plan)),
+        (f"log from version {commits[0].version} to {head}", lambda: None),
+        *((f"summary of version {version}", partial(log.table, version)) for version in log.summaries()),
+        *((f"plan {name}", partial(folder.plan, name)) for name in plans),
         ("claim of the query", lambda: tenancy(storage)),
         ("wishes", folder.wishes),
+        ("mark of a delivery after a stop", lambda: folder.is_delivered(head)),
         ("history", lambda: list(chronicle.rows(storage))),
+        (f"offsets of batch {commit.batch} in Spark's half", lambda: SparkHalf(storage).require(head, commit.offsets)),
         (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),
+        *((file.path, partial(storage.verify, file)) for file in table.stored()),
     ]
     sections = SectionReader(storage)
     for name, chain in sorted(table.chains.items()):

@@ -15,7 +15,7 @@ from rich import filesize
 from equipoise.cli.job import JobFile, Prepared
 from equipoise.cli.output import Json, Working, require_folder, show, working, write_json
 from equipoise.cli.session import Conf, Master, Remote, spark_message, spark_session
-from equipoise.errors import LogBroken, SparkFailed, StorageFailed
+from equipoise.errors import EquipoiseError, LogBroken, SparkFailed, StorageFailed
 
 _POLL_SECONDS = 0.2
 _REMEMBERED = 10_000  # batches that are told one by one in the JSON, the latest
@@ -103,7 +103,8 @@ class _Run:
             self._look()
         failure = running.exception()
         if failure is not None:
-            raise SparkFailed(f"the query failed: {_cause(spark_message(failure))}{self._resume()}") from failure
+            said = str(failure) if isinstance(failure, EquipoiseError) else spark_message(failure)
+            raise SparkFailed(f"the query failed: {said}{self._resume()}") from failure
 
     def show(self, json: str | None) -> None:
         """Say what became of the batches, and how to go on."""
@@ -209,9 +210,3 @@ def _last_batch(running: Any) -> int:
     """Number of the batch that Spark has finished last; -1 before the first."""
     progress = running.lastProgress
     return -1 if progress is None else int(progress["batchId"])
-
-
-def _cause(text: str) -> str:
-    """The line that matters of a failure in Python code, where there is one."""
-    ours = [line for line in text.splitlines() if line.startswith("equipoise.errors.")]
-    return ours[-1].partition(": ")[2] if ours else text
