@@ -25,7 +25,6 @@ from equipoise.cli import (
     simulate,
     simulate_protocol,
     state,
-    stream,
 )
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import EquipoiseError, MissingPackage
@@ -145,7 +144,6 @@ app.command("reproduce")(reproduce.command)
 app.command("profile")(profile.command)
 app.command("advise")(advise.command)
 app.command("balance")(balance.command)
-app.command("stream")(stream.command)
 app.command("simulate")(simulate.command)
 app.command("simulate-protocol")(simulate_protocol.command)
 app.add_typer(plans.app, name="plan")

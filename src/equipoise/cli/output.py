@@ -108,10 +108,6 @@ class Working:
         """Say what is done now."""
         self._progress.update(self._task, description=escape(text))
 
-    def line(self, text: str) -> None:
-        """Print a line that stays."""
-        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
 
 @contextmanager
 def working(first: str) -> Iterator[Working]:

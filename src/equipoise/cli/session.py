@@ -32,9 +32,8 @@ Conf = Annotated[
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # a stream that is stopped within a batch is told from a failed one by a pattern that needs a deep stack
     "spark.driver.extraJavaOptions": (
-        f"-Xss16m -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ),
 }
 
