@@ -33,6 +33,7 @@ from equipoise.microbatch import (
     prompt_buckets,
     time_blocks,
 )
+from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.plan import (
     KIP,
     PLANNERS,
@@ -46,14 +47,14 @@ from equipoise.plan import (
     make_planner,
     uniform_plan,
 )
-from equipoise.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
-from equipoise.simulate.replay import ReplayOptions, Step, replay
-from equipoise.simulate.streams import stream
-from equipoise.simulate.workloads import drifting_batches, key_fingerprints, sample, zipf_shares
 from equipoise.sketch import DriftHistogram, Histogram, LossyCounting, Sketch, SpaceSaving, WindowedCounter
 from equipoise.spark.key_loads import KeyLoads
 from equipoise.spark.split_plan import plan_split
 from equipoise.split import SPLITTERS, OffGreedy
+from equipoise_lab.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
+from equipoise_lab.simulate.replay import ReplayOptions, Step, replay
+from equipoise_lab.simulate.streams import stream
+from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints
 
 PLAIN, OURS, THIRD, VIOLET, FAINT = "#4c9bd6", "#e0731d", "#2fa37c", "#b07aa1", "#999999"
 """Told apart by the colour-blind, and readable on light and on dark."""

@@ -1,10 +1,15 @@
 """Checks of arguments that many modules share, with one way to say what is wrong."""
 
 import operator
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 
 import numpy as np
 
 from equipoise.errors import InvalidArgument
+
+_T = TypeVar("_T")
 
 
 def whole(name: str, value: object, least: int) -> int:
@@ -36,3 +41,35 @@ def at_least(name: str, value: object, least: float) -> float:
     if not (np.isfinite(number) and number >= least):
         raise InvalidArgument(f"{name} must be a finite number of at least {least}, got {value!r}")
     return number
+
+
+def make_by_name(kind: str, classes: Mapping[str, type[_T]], name: str, options: Mapping[str, Any]) -> _T:
+    """Make an instance of a registered class; refuses unknown names, unknown options and missing ones.
+
+    Parameters
+    ----------
+    kind
+        Noun for the classes, used in messages.
+    classes
+        The registry: classes by name.
+    name
+        The class to make.
+    options
+        Its arguments, by keyword.
+
+    Examples
+    --------
+    >>> make_by_name("number", {"whole": int, "complex": complex}, "complex", {"real": 2})
+    (2+0j)
+    """
+    if name not in classes:
+        raise InvalidArgument(f"there is no {kind} {name!r}; choose one of {', '.join(classes)}")
+    known = signature(classes[name]).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        there_are = ", ".join(known) or "none"
+        raise InvalidArgument(f"{kind} {name!r} has no option {', '.join(unknown)}; it has {there_are}")
+    missing = [each.name for each in known.values() if each.default is Parameter.empty and each.name not in options]
+    if missing:
+        raise InvalidArgument(f"{kind} {name!r} needs {missing[0]}; pass {missing[0]}=...")
+    return classes[name](**options)

@@ -11,7 +11,7 @@ from equipoise import KIP, InvalidArgument, Mismatch, Plan, Planner, diff, unifo
 from equipoise.adapt import BatchLoads, Controller, MeasuredLoads, Policy, Work
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan.cost import price
-from equipoise.simulate.workloads import drifting_batches, key_fingerprints
+from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints
 
 PARTITIONS = 16
 

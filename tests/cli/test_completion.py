@@ -3,9 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from equipoise.bench import BENCHMARKS
 from equipoise.cli import app
 from equipoise.plan import PLANNERS
+from equipoise_lab.bench import BENCHMARKS
 
 
 def completed(words):

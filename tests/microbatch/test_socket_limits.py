@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from equipoise import InvalidArgument
-from equipoise.bench import fuzz_feed
 from equipoise.microbatch import connections
 from equipoise.microbatch.receiver import Cutting, Receiver
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import Spool
 from equipoise.spark.microbatch.source import _OPTIONS, _feed
+from equipoise_lab.bench import fuzz_feed
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 LINE = b'{"word": "a", "n": 1}\n'

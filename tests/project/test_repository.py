@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.bench import BENCHMARKS
+from equipoise_lab.bench import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,7 +31,7 @@ def test_every_make_target_that_is_named_exists():
 
 def test_every_benchmark_that_is_named_exists():
     for document in DOCUMENTS:
-        named = re.findall(r"(?:^|`)equipoise bench ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE)
+        named = re.findall(r"(?:^|`)equipoise-lab bench ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE)
         assert set(named) <= {"list", "all", *BENCHMARKS}, document
 
 

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import InvalidArgument, Mismatch
-from equipoise.bench.prompt import _order
 from equipoise.microbatch.spool import BUCKET, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
 from equipoise.spark.columns import FINGERPRINT, GROUP, PART
@@ -25,6 +24,7 @@ from equipoise.spark.microbatch.query import _MicrobatchJobs, _Reporting, _requi
 from equipoise.spark.microbatch.source import PlannedReader
 from equipoise.spark.microbatch.stages import ALLOCATIONS, Stages
 from equipoise.spark.stream.part import Part
+from equipoise_lab.bench.prompt import _order
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from equipoise.errors import InvalidArgument
 from equipoise.metrics import imbalance
-from equipoise.simulate.workloads import key_fingerprints, sample, zipf_shares
+from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.split import DChoices, PartialKey, WChoices, find_choices
 from equipoise.split.d_choices import _feasible
+from equipoise_lab.simulate.workloads import key_fingerprints
 
 FOUR = {"A": [0, 1, 2], "B": [0, 2], "C": [1, 3], "D": [0, 1]}
 STREAM = "AABACAADAB"

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import fingerprints
 from equipoise.metrics import average_imbalance_fraction, imbalance
-from equipoise.simulate.workloads import key_fingerprints, sample, zipf_shares
+from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.split import KeyGrouping, PartialKey
+from equipoise_lab.simulate.workloads import key_fingerprints
 
 STREAM = "ABACADABAC"
 CANDIDATES = {"A": [0, 1], "B": [1, 2], "C": [2, 0], "D": [0, 2]}

@@ -1,14 +1,8 @@
 """Prompt: micro-batches that are planned before they run."""
 
+from collections.abc import Callable
+
 from equipoise.microbatch.accumulator import Accumulator, Batch, post_sorted
-from equipoise.microbatch.baselines import (
-    BLOCKS,
-    blocks_of_tuples,
-    few_fragments_blocks,
-    first_fit_blocks,
-    routed_blocks,
-    time_blocks,
-)
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
 from equipoise.microbatch.buckets import level_buckets, prompt_buckets
 from equipoise.microbatch.level_blocks import level_blocks
@@ -23,14 +17,12 @@ __all__ = [
     "Blocks",
     "Scaled",
     "Window",
-    "blocks_of_tuples",
-    "few_fragments_blocks",
-    "first_fit_blocks",
     "level_blocks",
     "level_buckets",
     "post_sorted",
     "prompt_blocks",
     "prompt_buckets",
-    "routed_blocks",
-    "time_blocks",
 ]
+
+BLOCKS: dict[str, Callable[[Batch, int], Blocks]] = {"level": level_blocks, "prompt": prompt_blocks}
+"""Functions that cut a batch into blocks, by the name that the option ``method`` takes."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from equipoise.errors import FeedFailed, InvalidArgument
 from equipoise.microbatch.rates import Rate
-from equipoise.simulate.workloads import sample, zipf_shares
+from equipoise.microbatch.zipf import sample, zipf_shares
 
 CHUNK_ROWS = 50_000
 """Tuples that a feed gives at once, at most."""

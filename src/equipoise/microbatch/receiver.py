@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,16 +23,13 @@ from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument, PlanningFailed
 from equipoise.hashing import fingerprints
 from equipoise.metrics import block_cardinality_imbalance, block_size_imbalance, key_split_ratio
+from equipoise.microbatch import BLOCKS
 from equipoise.microbatch.accumulator import Accumulator, Batch
-from equipoise.microbatch.baselines import BLOCKS, time_blocks
 from equipoise.microbatch.blocks import Blocks
 from equipoise.microbatch.buckets import level_buckets
 from equipoise.microbatch.feeds import Chunk, Feed
 from equipoise.microbatch.scaling import AutoScale
 from equipoise.microbatch.spool import BUCKET, Spool, Tasks, Tuples
-
-TIME = "time"
-"""Method that cuts a batch by time of arrival, as Spark Streaming did."""
 
 _PAUSE = 0.02  # seconds that the receiver waits for tuples at a time
 _LARGEST = 1 << 40  # size of a tuple, so that sums stay whole numbers
@@ -53,7 +50,7 @@ class Cutting:
     early
         Part of the interval by which a batch is closed before it is wanted.
     method
-        How a batch is cut into blocks: ``level``, ``prompt``, or a method that they are compared with.
+        How a batch is cut into blocks: ``level``, or ``prompt`` for the paper's algorithm 2.
     blocks, buckets
         p and r, numbers of blocks and of reduce buckets, to begin with.
     least, most
@@ -82,9 +79,8 @@ class Cutting:
             raise InvalidArgument(f"interval must exceed 0 seconds, got {self.interval}")
         if not 0 <= self.early < 1:
             raise InvalidArgument(f"early is a part of the interval, from 0 to below 1, got {self.early}")
-        known = [*BLOCKS, TIME]
-        if self.method not in known:
-            raise InvalidArgument(f"method must be one of {', '.join(known)}, got {self.method!r}")
+        if self.method not in BLOCKS:
+            raise InvalidArgument(f"method must be one of {', '.join(BLOCKS)}, got {self.method!r}")
         whole("blocks", self.blocks, 1)
         whole("buckets", self.buckets, 1)
         at_least("spool_bytes", self.spool_bytes, 1 << 16)
@@ -188,7 +184,7 @@ class Receiver:
                 position = tuples.position if tuples.position is not None else position
                 self._add(tuples, *self._planned(tuples))
             if number < max(open_batches):
-                self._seal(number, self._buffer, self._tables, self._times, position, self._clock())
+                self._seal(number, self._buffer, self._tables, position, self._clock())
                 self._begin(number + 1)
         self._position = position
         self._feed.open(position)
@@ -202,7 +198,6 @@ class Receiver:
             now, max(self._cut, now + 1e-3), expected=self._expected[0], expected_keys=self._expected[1]
         )
         self._tables: list[pa.Table] = []
-        self._times: list[NDArray[np.float64]] = []
 
     def _run(self) -> None:
         try:
@@ -252,7 +247,6 @@ class Receiver:
     def _add(self, tuples: Tuples, keys: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> None:
         self._buffer.add(keys, tuples.time, sizes)
         self._tables.append(tuples.table)
-        self._times.append(np.full(len(keys), tuples.time))
 
     def _close(self) -> None:
         """End a batch and leave it to the sealer."""
@@ -268,26 +262,18 @@ class Receiver:
                 self._late = 0
             self._sealing.result()
         self._sealing = self._sealer.submit(
-            self._seal, self._number, self._buffer, self._tables, self._times, self._position, self._wanted
+            self._seal, self._number, self._buffer, self._tables, self._position, self._wanted
         )
         self._begin(self._number + 1)
 
-    def _seal(
-        self,
-        number: int,
-        buffer: Accumulator,
-        tables: list[pa.Table],
-        times: list[NDArray[np.float64]],
-        position: Any,
-        wanted: float,
-    ) -> None:
+    def _seal(self, number: int, buffer: Accumulator, tables: list[pa.Table], position: Any, wanted: float) -> None:
         start = time.perf_counter()
         tasks = self._spool.tasks()
         assert tasks is not None  # noqa: S101 - written at the start; this tells the type checker
         batch = buffer.close()
         table = pa.concat_tables(tables) if tables else self._schema.empty_table()
         count = max(1, min(tasks.blocks, batch.size))
-        blocks = self._blocks(batch, count, times, buffer)
+        blocks = self._blocks(batch, count)
         cut = cut_table(table, batch, blocks, tasks.buckets)
         planned = time.perf_counter()
         measures = {
@@ -315,12 +301,10 @@ class Receiver:
             _log.warning("batch %d is missing from the history of %s: %s", number, self._spool.folder, error)
         self._sealed = number + 1
 
-    def _blocks(self, batch: Batch, count: int, times: Sequence[NDArray[np.float64]], buffer: Accumulator) -> Blocks:
+    def _blocks(self, batch: Batch, count: int) -> Blocks:
         if not len(batch):
             nothing = np.empty(0, dtype=np.int64)
             return Blocks(count, nothing, nothing, nothing)
-        if self._cutting.method == TIME:
-            return time_blocks(batch, count, np.concatenate(times), buffer.start, buffer.end)
         return BLOCKS[self._cutting.method](batch, count)
 
     def _scaled(self, rows: int, keys: int, waiting: int) -> dict[str, Any]:

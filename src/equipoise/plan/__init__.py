@@ -1,13 +1,11 @@
 """Plans and the planners that make them."""
 
-from dataclasses import fields
 from typing import Any
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import make_by_name
 from equipoise.plan.consistent import Consistent
 from equipoise.plan.cost import Costs, Resource, Utility
 from equipoise.plan.kip import KIP
-from equipoise.plan.kip_printed import KIPPrinted
 from equipoise.plan.mixed import Mixed
 from equipoise.plan.plan import Plan
 from equipoise.plan.plan_diff import PlanDiff, diff
@@ -24,7 +22,6 @@ __all__ = [
     "Consistent",
     "Costs",
     "HashRing",
-    "KIPPrinted",
     "Mixed",
     "Plan",
     "PlanDiff",
@@ -42,7 +39,7 @@ __all__ = [
 ]
 
 PLANNERS: dict[str, type[Planner]] = {
-    each.name: each for each in (Uniform, Consistent, KIP, KIPPrinted, Scan, Redist, Readj, Mixed)
+    each.name: each for each in (Uniform, Consistent, KIP, Scan, Redist, Readj, Mixed)
 }
 """Every planner by its name."""
 
@@ -55,11 +52,4 @@ def make_planner(name: str, **options: Any) -> Planner:
     >>> make_planner("kip", slack=0.05)
     KIP(histogram_scale=2.0, slack=0.05, repack=False, slots=None)
     """
-    if name not in PLANNERS:
-        raise InvalidArgument(f"there is no planner {name!r}; choose one of {', '.join(PLANNERS)}")
-    known = [field.name for field in fields(PLANNERS[name])]  # type: ignore[arg-type]  # every planner is a dataclass
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        there_are = ", ".join(known) or "none"
-        raise InvalidArgument(f"planner {name!r} has no option {', '.join(unknown)}; it has {there_are}")
-    return PLANNERS[name](**options)
+    return make_by_name("planner", PLANNERS, name, options)

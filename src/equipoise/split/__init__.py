@@ -1,13 +1,12 @@
 """Splitters: they route the messages of one key to several workers, for work whose results can be merged."""
 
-from inspect import signature
 from typing import Any
 
-from equipoise.errors import InvalidArgument
+from equipoise.arguments import make_by_name
 from equipoise.split.affinity import Affinity
 from equipoise.split.base import Splitter
 from equipoise.split.d_choices import DChoices, find_choices
-from equipoise.split.dynamic_key import DynamicKey, DynamicKeyCoded, DynamicKeyPrinted
+from equipoise.split.dynamic_key import DynamicKey
 from equipoise.split.key_grouping import KeyGrouping
 from equipoise.split.off_greedy import OffGreedy
 from equipoise.split.on_greedy import OnGreedy
@@ -21,8 +20,6 @@ __all__ = [
     "Affinity",
     "DChoices",
     "DynamicKey",
-    "DynamicKeyCoded",
-    "DynamicKeyPrinted",
     "KeyGrouping",
     "OffGreedy",
     "OnGreedy",
@@ -48,8 +45,6 @@ SPLITTERS: dict[str, type[Splitter]] = {
         WChoices,
         Affinity,
         DynamicKey,
-        DynamicKeyCoded,
-        DynamicKeyPrinted,
     )
 }
 """Every splitter by its name."""
@@ -63,12 +58,4 @@ def make_splitter(name: str, **options: Any) -> Splitter:
     >>> make_splitter("partial-key", workers=4, choices=3, seed=1).route([7, 7, 7, 7]).tolist()
     [0, 1, 0, 1]
     """
-    if name not in SPLITTERS:
-        raise InvalidArgument(f"there is no splitter {name!r}; choose one of {', '.join(SPLITTERS)}")
-    known = list(signature(SPLITTERS[name]).parameters)
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise InvalidArgument(f"splitter {name!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
-    if "workers" not in options:
-        raise InvalidArgument(f"splitter {name!r} needs the number of workers; pass workers=...")
-    return SPLITTERS[name](**options)
+    return make_by_name("splitter", SPLITTERS, name, options)

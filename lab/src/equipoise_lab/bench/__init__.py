@@ -1,0 +1,83 @@
+"""Every performance claim of equipoise, each a named benchmark that anyone can run."""
+
+import ast
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from equipoise.errors import InvalidArgument
+from equipoise.requirements import require_pyspark
+from equipoise_lab.bench.harness import Context, Report, Result, environment
+
+__all__ = ["BENCHMARKS", "NEED_DATA", "Context", "Report", "Result", "benchmark", "page", "run", "summary"]
+
+BENCHMARKS = {
+    "assign": "equipoise_lab.bench.assign",
+    "sketch": "equipoise_lab.bench.sketch",
+    "planners": "equipoise_lab.bench.planners",
+    "routing": "equipoise_lab.bench.routing",
+    "batch-groups": "equipoise_lab.bench.batch_groups",
+    "batch-even": "equipoise_lab.bench.batch_even",
+    "batch-real": "equipoise_lab.bench.batch_real",
+    "splitters": "equipoise_lab.bench.splitters",
+    "split-sim": "equipoise_lab.bench.split_sim",
+    "dkg-sim": "equipoise_lab.bench.dkg_sim",
+    "split-agg": "equipoise_lab.bench.split_agg",
+    "skew-join": "equipoise_lab.bench.skew_join",
+    "prompt-core": "equipoise_lab.bench.prompt_core",
+    "prompt-throughput": "equipoise_lab.bench.prompt_throughput",
+    "prompt-latency": "equipoise_lab.bench.prompt_latency",
+    "prompt-elastic": "equipoise_lab.bench.prompt_elastic",
+    "prompt-overhead": "equipoise_lab.bench.prompt_overhead",
+    "fuzz-feed": "equipoise_lab.bench.fuzz_feed",
+    "stream-throughput": "equipoise_lab.bench.stream_throughput",
+    "stream-drift": "equipoise_lab.bench.stream_drift",
+    "stream-real": "equipoise_lab.bench.stream_real",
+    "state-growth": "equipoise_lab.bench.state_growth",
+    "stream-even": "equipoise_lab.bench.stream_even",
+    "peers": "equipoise_lab.bench.peers",
+    "simulate-protocol": "equipoise_lab.bench.simulate_protocol",
+    "sink-cost": "equipoise_lab.bench.sink_cost",
+}
+"""Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
+
+
+NEED_DATA = {"batch-real", "stream-real"}
+"""Benchmarks of real data, which run only with ``--data``."""
+
+
+def benchmark(name: str) -> ModuleType:
+    """Module of a benchmark."""
+    if name not in BENCHMARKS:
+        raise InvalidArgument(f"there is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}")
+    try:
+        return import_module(BENCHMARKS[name])
+    except ModuleNotFoundError as error:
+        if error.name in {"pyspark", "pandas", "pyarrow", "lmdb"}:
+            require_pyspark()
+        raise
+
+
+def summary(name: str) -> str:
+    """What a benchmark measures, in one line."""
+    spec = find_spec(BENCHMARKS[name])
+    assert spec is not None  # noqa: S101 - the table above names modules that exist
+    assert spec.origin is not None  # noqa: S101 - and that are files
+    # read without importing: some benchmarks need Spark, the list of them does not
+    return (ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or "").splitlines()[0]
+
+
+def page(name: str) -> Callable[[Report], str]:
+    """What writes the page of a benchmark from its report; most have none."""
+    write: Callable[[Report], str] | None = getattr(benchmark(name), "page", None)
+    if write is None:
+        raise InvalidArgument(f"benchmark {name!r} writes no page; `equipoise-lab bench peers --page FILE` does")
+    return write
+
+
+def run(name: str, context: Context) -> Report:
+    """Run a benchmark and record where it ran."""
+    result: Result = benchmark(name).run(context)
+    return Report(name, result.metrics, {"quick": context.quick, **result.samples}, environment(context.seed))

@@ -1,0 +1,152 @@
+"""A local Spark with as many slots as asked for, to emulate the parallelism of a cluster.
+
+The slots may outnumber the cores: where the work of a task waits (a service time that sleeps) instead of computing,
+tasks run side by side as they would on a cluster of that many slots, and the time of a stage is that of its longest
+slot.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+
+from equipoise.errors import InvalidArgument
+from equipoise.requirements import require_java
+
+
+class _Kind(NamedTuple):
+    slots: int
+    executors: bool
+
+    @property
+    def master(self) -> str:
+        return f"local-cluster[{self.slots},1,1024]" if self.executors else f"local[{self.slots}]"
+
+
+class _Kept:
+    """A session that outlives its use, so that the next one whom it fits finds it, and its workers, running."""
+
+    def __init__(self) -> None:
+        self._left: tuple[_Kind, SparkSession] | None = None
+
+    def take(self, wanted: _Kind, *, or_more: bool) -> tuple[_Kind, SparkSession] | None:
+        """The session that was left, if it fits; another is stopped."""
+        left, self._left = self._left, None
+        if left is None:
+            return None
+        kind, session = left
+        if kind == wanted or (or_more and kind.executors == wanted.executors and kind.slots > wanted.slots):
+            return left
+        session.stop()
+        return None
+
+    def leave(self, kind: _Kind, session: SparkSession) -> None:
+        """Keep a session for the next."""
+        self._left = kind, session
+
+    def stop(self) -> None:
+        """Stop what is left."""
+        if self._left is not None:
+            self._left[1].stop()
+            self._left = None
+
+
+_kept: list[_Kept] = []  # at most one, while sessions are kept
+
+
+@contextmanager
+def kept_sessions() -> Iterator[None]:
+    """For a while, a session of ``local_spark`` stays until one that it does not fit is wanted: starting takes long."""
+    kept = _Kept()
+    _kept.append(kept)
+    try:
+        yield
+    finally:
+        _kept.remove(kept)
+        kept.stop()
+
+
+@contextmanager
+def local_spark(slots: int, *, executors: bool = False, or_more: bool = False) -> Iterator[SparkSession]:
+    """Spark on this machine, stopped at the end, unless within ``kept_sessions``.
+
+    Parameters
+    ----------
+    slots
+        Tasks that run at a time.
+    executors
+        Whether each slot is an executor, with a JVM and memory of its own, as on a cluster.
+    or_more
+        Whether a kept session with more slots will do, as it does where no more than ``slots`` tasks wait at a time.
+    """
+    require_java()
+    wanted = _Kind(slots, executors)
+    kept = _kept[0].take(wanted, or_more=or_more) if _kept else None
+    kind, session = kept or (wanted, _started(wanted.master))
+    try:
+        yield session
+    except BaseException:
+        session.stop()
+        raise
+    if _kept:
+        _kept[0].leave(kind, session)
+    else:
+        session.stop()
+
+
+def _started(master: str) -> SparkSession:
+    if SparkSession.getActiveSession() is not None:
+        raise InvalidArgument("a Spark session is active in this process, with slots of its own; stop it first")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return (
+        SparkSession.builder.master(master)
+        .appName("equipoise-lab bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextmanager
+def as_parquet(
+    spark: SparkSession, columns: dict[str, NDArray[np.generic] | list[str]], files: int
+) -> Iterator[DataFrame]:
+    """A DataFrame read from Parquet files that are gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = pa.table(columns)
+        step = -(-table.num_rows // files)
+        for number in range(files):
+            pq.write_table(table.slice(number * step, step), Path(folder) / f"part-{number}.parquet")
+        yield spark.read.parquet(folder)
+
+
+def run_to_the_end(df: DataFrame) -> None:
+    """Compute every row and keep none."""
+    df.write.format("noop").mode("overwrite").save()

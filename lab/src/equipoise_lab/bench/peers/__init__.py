@@ -1,0 +1,37 @@
+"""Ours and every other way side by side, on the same data and function, and how times grow; writes docs/results.
+
+Work is on 8 emulated slots with a service time that waits, but for the tables and curves that say so. Results of all
+contenders are compared before any is timed.
+"""
+
+import msgspec
+
+from equipoise_lab.bench.harness import Context, Report, Result
+from equipoise_lab.bench.peers.curves import all_curves
+from equipoise_lab.bench.peers.page import as_markdown
+from equipoise_lab.bench.peers.results import Comparison, Results
+from equipoise_lab.bench.peers.sizes import FULL, QUICK, Sizes
+from equipoise_lab.bench.peers.tables import all_tables
+
+
+def run(context: Context) -> Result:
+    """Time all contenders on all work."""
+    return measured(QUICK if context.quick else FULL, context)
+
+
+def measured(sizes: Sizes, context: Context) -> Result:
+    """Time all contenders on work of the given sizes."""
+    results = Results(all_tables(sizes, context), all_curves(sizes, context))
+    metrics = {f"{table.slug}_over_best_peer": table.over_best_peer for table in results.tables}
+    metrics["tables"] = float(len(results.tables))
+    metrics["tables_where_a_peer_is_faster"] = float(sum(_loses(table) for table in results.tables))
+    return Result(metrics, msgspec.to_builtins(results))
+
+
+def _loses(table: Comparison) -> bool:
+    return table.over_best_peer > 1
+
+
+def page(report: Report) -> str:
+    """The page of the documentation that shows a report."""
+    return as_markdown(report)

@@ -1,0 +1,72 @@
+"""Compares what is there at the end with a model: each row once, in each state, delivery and sink."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.contents import group_entries
+from equipoise.state.entries import parse_entry, split_value
+from equipoise.state.halves import OFFSETS
+from equipoise.state.log import CommitLog
+from equipoise.state.section_reader import SectionReader
+from equipoise.storage import Storage
+from equipoise_lab.bench.protocol.spark_half import key_of, range_of
+
+
+class Violation(AssertionError):
+    """A guarantee does not hold."""
+
+
+def expected_outputs(storage: Storage, last: int) -> tuple[dict[str, list[int]], dict[int, list[Any]]]:
+    """State and outputs of the batches up to ``last``, by their offsets: the model."""
+    seen: dict[str, list[int]] = defaultdict(list)
+    outputs: dict[int, list[Any]] = {}
+    end = 0
+    for batch in range(last + 1):  # Spark's offsets of all batches are there: it keeps the last 100
+        rows = range_of(storage.read(f"{OFFSETS}/{batch}"))
+        if rows.start != end:
+            raise Violation(f"batch {batch} begins with row {rows.start}, and the one before ended with {end}")
+        end = rows.stop
+        for row in rows:
+            seen[key_of(row)].append(row)
+        touched = sorted({key_of(row) for row in rows})
+        outputs[batch] = sorted([batch, key, len(seen[key]), seen[key][-1]] for key in touched)
+    return dict(seen), outputs
+
+
+def check_state(storage: Storage, version: int, expected: dict[str, list[int]]) -> None:
+    """Every key has every row of its own once, and every file is the one that was committed."""
+    log, sections = CommitLog(storage), SectionReader(storage)
+    table, found = log.table(version), {}
+    for chain in table.chains.values():
+        for entry, value in group_entries(chain, sections).items():
+            key = parse_entry(entry).key.decode()
+            if key in found:
+                raise Violation(f"version {version} has key {key} in two key groups")
+            found[key] = json.loads(split_value(value)[1])
+    _require_equal(f"state of version {version}", found, expected)
+    for file in table.stored():
+        storage.verify(file)
+    commit = log.read(version)
+    for name in sorted({commit.plan, commit.next_plan}):
+        Checkpoint(storage).plan(name)
+
+
+def check_outputs(what: str, found: dict[int, list[Any]], expected: dict[int, list[Any]]) -> None:
+    """Every batch is delivered, once."""
+    _require_equal(what, {batch: sorted(rows) for batch, rows in found.items() if rows}, _non_empty(expected))
+
+
+def check_batch(what: str, batch: int, found: list[Any], expected: dict[int, list[Any]]) -> None:
+    """A batch that Spark is about to take for finished has arrived."""
+    _require_equal(f"{what}, batch {batch}", sorted(found), expected[batch])
+
+
+def _non_empty(outputs: dict[int, list[Any]]) -> dict[int, list[Any]]:
+    return {batch: rows for batch, rows in outputs.items() if rows}
+
+
+def _require_equal(what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise Violation(f"{what}: found {found}, expected {expected}")

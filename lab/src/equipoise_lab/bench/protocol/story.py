@@ -1,0 +1,54 @@
+"""A failing schedule as a story: first made as short as possible, then told step by step."""
+
+import re
+from collections.abc import Iterator
+
+from equipoise_lab.bench.protocol.checker import Violation
+from equipoise_lab.bench.protocol.schedule import Schedule
+from equipoise_lab.bench.protocol.world import Outcome, run
+
+_ROUTINE = re.compile(r"^\s*\d+ world|\s(list|look|read) ")
+_LINES = 200
+
+
+def shrunk(outcome: Outcome) -> Outcome:
+    """The same violation with as few faults as possible: each that is not needed is left out."""
+    schedule = outcome.schedule
+    while True:
+        for fault in schedule.faults:
+            shorter = run(schedule.without(fault))
+            if shorter.violation is not None:
+                outcome, schedule = shorter, shorter.schedule
+                break
+        else:
+            return outcome
+
+
+def story(outcome: Outcome) -> str:
+    """What happened, for people."""
+    return "\n".join(_lines(outcome))
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    schedule = outcome.schedule
+    yield (
+        f"seed {schedule.seed}: store {schedule.model}, sink {schedule.sink}, {schedule.batches} batches, "
+        f"{schedule.partitions} partitions at first"
+    )
+    for fault in schedule.faults:
+        yield f"  fault at step {fault.step}: {fault.kind} ({fault.span})"
+    told = [line for line in outcome.trace if _ROUTINE.search(line) is None]
+    yield from told[-_LINES:]
+    yield f"violation: {outcome.violation}"
+
+
+def first_silent(seeds: range) -> tuple[int, Outcome] | None:
+    """How many schedules it took to find wrong or missing rows, and the outcome; ``None`` where there are none.
+
+    A query that refuses to go on is a violation too, but not a silent one.
+    """
+    for count, seed in enumerate(seeds, 1):
+        outcome = run(Schedule.of(seed))
+        if outcome.violation is not None and outcome.violation.startswith(Violation.__name__):
+            return count, outcome
+    return None

@@ -1,0 +1,401 @@
+"""Runs a schedule: drivers that start, pause, die and take over, compactions, and an operator."""
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from equipoise import failpoints, names
+from equipoise.adapt import Policy
+from equipoise.errors import Damaged, Fenced, StorageFailed
+from equipoise.hashing import fingerprint
+from equipoise.plan import Planner
+from equipoise.plan.planner import Problem, Proposal
+from equipoise.spark.stream import engine as engine_module
+from equipoise.spark.stream import sinks
+from equipoise.spark.stream.delivery import Sink
+from equipoise.spark.stream.engine import Engine
+from equipoise.spark.stream.settings import Settings
+from equipoise.state import catch_up, fencing, snapshots
+from equipoise.state.checkpoint import Checkpoint, Identity, Wishes, new_name
+from equipoise.state.compaction import compact
+from equipoise.state.fencing import claim
+from equipoise.state.halves import SparkHalf
+from equipoise.state.log import CommitLog
+from equipoise.storage import Storage
+from equipoise_lab.bench.protocol.actors import Actor, Actors, Stopped
+from equipoise_lab.bench.protocol.checker import (
+    Violation,
+    check_batch,
+    check_outputs,
+    check_state,
+    expected_outputs,
+)
+from equipoise_lab.bench.protocol.schedule import Schedule
+from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdate, Rows, SimulatedSpark
+from equipoise_lab.bench.protocol.store import SimulatedStore
+from equipoise_lab.bench.protocol.tasks import SimulatedJobs, SimulatedOutput
+
+CHECKPOINT, SINK = "checkpoint", "sink"
+TAIL_GROUPS = 4
+RETAIN = 2
+_EXTRA = 2  # batches that run undisturbed at the end
+_MOST_DRIVERS = 60
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a schedule: the violation, if any, how often each path was taken, the trace, and its digest."""
+
+    schedule: Schedule
+    violation: str | None
+    counts: Counter[str]
+    trace: list[str]
+    digest: str
+
+
+class Restless(Planner):
+    """Moves tail groups and isolates other keys in every plan."""
+
+    name = "restless"
+
+    def propose(self, problem: Problem) -> Proposal:
+        """A plan that depends on the version before alone."""
+        turn = problem.previous.version + 1
+        tail = (np.arange(problem.previous.tail_groups) + turn) % problem.partitions
+        chosen = [KEYS[(turn * 3 + step) % len(KEYS)] for step in range(turn % 3)]
+        isolated = {fingerprint(key): (turn + place) % problem.partitions for place, key in enumerate(chosen)}
+        return Proposal(tail.astype(np.int32), isolated, f"turn {turn}")
+
+
+class World:
+    """One run of a schedule.
+
+    Parameters
+    ----------
+    schedule
+        What happens.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.actors = Actors(schedule, self._on_fault)
+        self.store = SimulatedStore(schedule.model, self.actors, schedule.seed)
+        self.storage = Storage(CHECKPOINT, store=self.store)
+        self._target = Storage(SINK, store=self.store)
+        self._draw = random.Random(f"world {schedule.seed}")  # noqa: S311 - the same seed must give the same run
+        self._time_ms = 1_000_000
+        self._drivers = 0
+        self._upto = schedule.batches
+        self._deliveries: dict[int, list[list[Any]]] = {}
+        self._partitions: set[int] = set()
+        self._copy: tuple[int, dict[str, bytes]] | None = None
+        self._swapped: tuple[str, bytes] | None = None
+
+    def run(self) -> None:
+        """Run until all batches are done and everybody has ended, then compare."""
+        for upto in (self.schedule.batches, self.schedule.batches + _EXTRA):
+            self._upto = upto
+            while self._is_short():
+                self._run_batches()
+                self.actors.run_until_idle(wake=True)
+                self._raise_failure()
+        self._check()
+
+    def clock(self) -> int:
+        """Milliseconds; every look takes one."""
+        self._time_ms += 1
+        return self._time_ms
+
+    def _run_batches(self) -> None:
+        while self._is_short():
+            if not self.actors.ready():
+                self._start_somebody()
+            self.actors.run_until_idle()
+            self._raise_failure()
+
+    def _is_short(self) -> bool:
+        return SparkHalf(self.storage).last_finished() + 1 < self._upto
+
+    def _raise_failure(self) -> None:
+        if self.actors.failure is not None:
+            raise self.actors.failure
+
+    def _start_somebody(self) -> None:
+        self._drivers += 1
+        if self._drivers > _MOST_DRIVERS:
+            raise Violation(f"after {_MOST_DRIVERS} starts the batches are not done")
+        if self._draw.random() < 0.15 and self.storage.exists("query"):
+            self.actors.spawn(Actor(f"compaction {self._drivers}", self._compact))
+        else:
+            self.actors.spawn(Actor(f"driver {self._drivers}", self._drive))
+
+    def _compact(self) -> None:
+        try:
+            done = compact(self.storage, take_over=True)
+            self.actors.count("compaction folds" if done.folded else "compaction finds nothing to fold")
+        except (StorageFailed, Fenced, OSError) as error:
+            self._end(error)
+
+    def _drive(self) -> None:
+        """One driver, from its start to its end."""
+        assert self.actors.current is not None  # noqa: S101 - this tells the type checker
+        actor, draw = self.actors.current, random.Random(f"driver {self.schedule.seed} {self._drivers}")  # noqa: S311 - as above
+        try:
+            checkpoint = Checkpoint(self.storage)
+            identity = checkpoint.identify(self._identity())
+            above = CommitLog(self.storage).last_epoch()
+            epoch = claim(self.storage, lambda _owner: False, exclusive=identity.exclusive, above=above)
+            jobs = SimulatedJobs(self.storage, self.actors, draw)
+            settings = Settings(
+                identity=identity,
+                epoch=epoch,
+                partitions=self.schedule.partitions,
+                runner=None,  # type: ignore[arg-type]  # the tasks are simulated
+                variables={},
+                removed=frozenset(),
+                output_schema=None,
+                output_arrow=None,
+                sink=self._sink(),
+                policy=Policy(planner=Restless(), load="rows"),
+                retain=RETAIN,
+            )
+            engine: Engine[Any] = Engine(settings, jobs, self.clock, lambda: self.clock() / 1000)
+            engine.initialise(None)
+            session = _Session(self)
+            spark = SimulatedSpark(self.store, CHECKPOINT, self.clock, draw)
+            try:
+                actor.may_stop = True
+                spark.run(lambda rows, batch: self._batch(engine, rows, batch), session, self._upto, self._delivered)
+                actor.may_stop = False
+            except Stopped:
+                actor.may_stop = False
+                self.actors.count("stopped")
+                if engine.deliver_last(Rows(range(0), session)):
+                    self.actors.count("delivered on stop")
+            epoch.release()
+        except (StorageFailed, Fenced, ConcurrentUpdate, Damaged, OSError) as error:
+            self._end(error)
+
+    def _batch(self, engine: Engine[Any], rows: Rows, batch: int) -> None:
+        with self._looking():
+            is_replay = CommitLog(self.storage).head() == batch + 1
+            present = set(self.store.copied(SINK))
+        engine(rows, batch)
+        if is_replay:
+            self.actors.count("batch delivered again")
+            if any(f"{batch:020d}" in path for path in present):
+                self.actors.count("sink finds its file there")
+        if self._draw.random() < 0.4:
+            Checkpoint(self.storage).wish(Wishes(partitions=self._draw.randint(1, 3)))
+
+    def _end(self, error: Exception) -> None:
+        """A driver ends loudly; only some reasons are good ones."""
+        self.actors.note(f"ends: {type(error).__name__} {error}")
+        if isinstance(error, Damaged):
+            if self._swapped is None:
+                raise error
+            self.actors.count("swapped plan refused")
+            self._unswap()
+        self.actors.count(f"ends with {type(error).__name__}")
+
+    def _identity(self) -> Identity:
+        return Identity(
+            name=new_name(),
+            key=["k"],
+            key_schema={},
+            tail_groups=TAIL_GROUPS,
+            time_mode="none",
+            exclusive=self.storage.abilities.create_if_absent,
+        )
+
+    def _sink(self) -> Sink:
+        if self.schedule.sink == "parquet":
+            return sinks.ParquetFiles(self._target)
+        if self.schedule.sink == "table":
+            table = sinks.ParquetTable("t", None)
+            table._target = self._target  # noqa: SLF001 - the catalog is simulated
+            return table
+        return self._take
+
+    def _take(self, rows: SimulatedOutput, batch: int) -> None:
+        """A user's function as sink."""
+        collected = rows.collect()
+        self.actors.take_step(f"deliver {batch}")
+        self._deliveries.setdefault(batch, []).append(collected)
+
+    def _delivered(self, batch: int) -> None:
+        """The engine says that a batch is delivered: it must have arrived."""
+        with self._looking():
+            _, expected = expected_outputs(self.storage, batch)
+            check_batch(self.schedule.sink, batch, self._arrived().get(batch, []), expected)
+            last = SparkHalf(self.storage).last_finished()
+        if self._draw.random() < 0.3 and last == batch - 1:  # else this driver was taken over, and the others went on
+            self._copy = (batch, self.store.copied(CHECKPOINT))
+
+    def _arrived(self) -> dict[int, list[Any]]:
+        """What a reader of the sink sees, by batch."""
+        if self.schedule.sink == "function":
+            for batch, contents in self._deliveries.items():
+                if any(content != contents[0] for content in contents):
+                    raise Violation(f"batch {batch} was delivered with different rows: {contents}")
+            return {batch: contents[0] for batch, contents in self._deliveries.items()}
+        found: dict[int, list[Any]] = {}
+        for data in self.store.copied(SINK).values():
+            rows = json.loads(data)
+            if self.schedule.sink != "table" or rows[0][0] in self._partitions:
+                found.setdefault(rows[0][0], []).extend(rows)
+        return found
+
+    def _check(self) -> None:
+        if self._swapped is not None:  # nobody has started since: who reads the plan must refuse it
+            self._require_refused()
+        last = SparkHalf(self.storage).last_finished()
+        state, outputs = expected_outputs(self.storage, last)
+        head = CommitLog(self.storage).head()
+        if head != last + 1:
+            raise Violation(f"Spark has finished batch {last}, and the log ends with version {head}")
+        check_state(self.storage, head, state)
+        check_outputs(self.schedule.sink, self._arrived(), outputs)
+        epochs = self.storage.names("epochs")
+        if len(epochs) > 6:
+            raise Violation(f"claims are not cleaned away: {epochs}")
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Look at the store without taking steps."""
+        actor, self.actors.current = self.actors.current, None
+        try:
+            yield
+        finally:
+            self.actors.current = actor
+
+    def _on_fault(self, kind: str, span: int) -> None:
+        """What happens to more than one operation."""
+        if kind == "slow":
+            self._time_ms += 60_000 * span
+        elif kind == "power":
+            self.actors.kill(self.actors.live() if self.store.abilities.sync else self.actors.ready())
+            if self.store.abilities.sync and self.store.lose_power():
+                self.actors.count("power cut loses files")
+        elif kind == "restore" and self._copy is not None:
+            self.actors.kill(self.actors.live())
+            self._restore(*self._copy)
+        elif kind == "swap":
+            self._swap()
+
+    def _restore(self, batch: int, files: dict[str, bytes]) -> None:
+        """Put back a copy, and move away what the sink got after it, as the documentation says."""
+        self.actors.count("copy restored")
+        self._swapped = None
+        self.store.restore(CHECKPOINT, files)
+        self._deliveries = {each: rows for each, rows in self._deliveries.items() if each <= batch}
+        self._partitions = {each for each in self._partitions if each <= batch}
+        kept = {path: data for path, data in self.store.copied(SINK).items() if json.loads(data)[0][0] <= batch}
+        self.store.restore(SINK, kept)
+
+    def _swap(self) -> None:
+        """Put another plan over the one in force, and stop everybody."""
+        with self._looking():
+            log = CommitLog(self.storage)
+            head = log.head()
+            plans = self.storage.names("plans")
+            if head < 0 or self._swapped is not None:
+                return
+            used = f"{log.read(head).next_plan}.json"
+            others = [name for name in plans if name != used]
+            if not others or used not in plans:
+                return
+            self._swapped = (f"plans/{used}", self.storage.read(f"plans/{used}"))
+            self.storage.write(f"plans/{used}", self.storage.read(f"plans/{self._draw.choice(others)}"))
+        self.actors.count("plan swapped")
+        self.actors.kill(self.actors.live())
+
+    def _require_refused(self) -> None:
+        assert self._swapped is not None  # noqa: S101 - this tells the type checker
+        name = self._swapped[0].removeprefix("plans/").removesuffix(".json")
+        try:
+            Checkpoint(self.storage).plan(name)
+        except Damaged:
+            self._unswap()
+        else:
+            raise Violation(f"another plan under the name {name} is accepted")
+
+    def _unswap(self) -> None:
+        """Restore the plan from a copy, as the error says."""
+        assert self._swapped is not None  # noqa: S101 - this tells the type checker
+        with self._looking():
+            self.storage.write(*self._swapped)
+        self._swapped = None
+
+
+class _Session:
+    """The catalog, as far as the sink ``table`` speaks to it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def sql(self, text: str) -> None:
+        """Add a partition."""
+        self._world.actors.take_step(text)
+        self._world._partitions.add(int(text.rpartition("=")[2].rstrip(" )")))  # noqa: SLF001 - a part of it
+
+
+def run(schedule: Schedule) -> Outcome:
+    """Run a schedule; a violation is part of the outcome."""
+    world = World(schedule)
+    violation = None
+    with _patched(world):
+        try:
+            world.run()
+        except Exception as error:  # noqa: BLE001 - any failure of the code under test is a violation
+            violation = f"{type(error).__name__}: {error}"
+        finally:
+            world.actors.end()
+    trace = world.actors.trace
+    contents = sorted(world.store.copied(CHECKPOINT).items())
+    digest = hashlib.sha256("\n".join(trace).encode())
+    for path, data in contents:
+        digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
+    return Outcome(schedule, violation, world.actors.counts, trace, digest.hexdigest())
+
+
+@contextmanager
+def _patched(world: World) -> Iterator[None]:
+    """Small numbers, so that a few batches go through all that a long life holds; names and machines by the seed."""
+    draw = random.Random(f"names {world.schedule.seed}")  # noqa: S311 - the same seed must give the same names
+    actors = world.actors
+
+    def reached(point: str) -> None:
+        if actors.current is not None:
+            actors.counts[f"failpoint {point}"] += 1
+            fault = actors.take_step(point)
+            if fault == "crash after":
+                actors.die()
+            if fault is not None:
+                raise OSError(f"simulated failure at {point}")
+
+    def name() -> str:
+        return f"{draw.getrandbits(128):032x}"
+
+    def process() -> list[str | int]:
+        return [actors.current.name if actors.current else "world", 1, 1]
+
+    with (
+        mock.patch.object(names, "_source", name),
+        mock.patch.object(fencing, "_this_process", process),
+        mock.patch.object(engine_module, "SUMMARY_EVERY", 3),
+        mock.patch.object(snapshots, "MOST_VERSIONS", 3),
+        mock.patch.object(snapshots, "_GROUPS_A_BATCH", 3),
+        mock.patch.object(catch_up, "RECENT", 2),
+        mock.patch.object(sinks, "_COPIES", 1),
+        mock.patch.object(failpoints, "watchers", [reached]),
+    ):
+        yield

@@ -1,0 +1,59 @@
+"""Cost of placing rows by a plan, and of observing them on the way, against Spark's own repartition on even data."""
+
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+
+from equipoise.hashing import fingerprints
+from equipoise.plan import Plan, uniform_plan
+from equipoise.spark import balance
+from equipoise_lab.bench.harness import Context, Result, interleaved, median
+from equipoise_lab.bench.local_spark import local_spark, run_to_the_end
+
+_PARTITIONS = 64
+_ISOLATED = 64
+
+
+def run(context: Context) -> Result:
+    """Shuffle even data by repartition, by a plan, by a plan with isolated keys, and observed."""
+    rows = 2_000_000 if context.quick else 24_000_000
+    with local_spark(2) as spark, tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "rows")
+        columns = [F.xxhash64("id").alias("key"), F.col("id").alias("a"), (F.col("id") * 3).alias("b")]
+        spark.range(0, rows, 1, 4).select(*columns).write.parquet(path)
+        df = spark.read.parquet(path)
+        first = uniform_plan(_PARTITIONS)
+        hot = fingerprints([row.key for row in df.limit(_ISOLATED).collect()])
+        isolating = Plan(_PARTITIONS, first.tail, {int(key): i % _PARTITIONS for i, key in enumerate(hot)})
+        record = str(Path(folder) / "history")
+        observed = []
+
+        def observing() -> None:
+            observed.append(balance(df, "key", _PARTITIONS, history=record))
+            run_to_the_end(observed[-1].dataframe())
+
+        observing()
+        observed[0].wait_for_history()
+        seconds = interleaved(
+            {
+                "repartition": lambda: run_to_the_end(df.repartition(_PARTITIONS, "key")),
+                "balance, plan given": lambda: run_to_the_end(balance(df, "key", plan=first).dataframe()),
+                "balance, 64 isolated": lambda: run_to_the_end(balance(df, "key", plan=isolating).dataframe()),
+                "balance, sampled": lambda: run_to_the_end(balance(df, "key", _PARTITIONS).dataframe()),
+                "balance, recorded plan": lambda: run_to_the_end(balance(df, "key", plan=observed[0].plan).dataframe()),
+                "balance, observed": observing,
+            },
+            context.repeats(6, 3),
+        )
+        for each in observed:
+            each.wait_for_history()
+    time = {name: median(values) for name, values in seconds.items()}
+    plain = time["repartition"]
+    metrics = {
+        "balance_over_repartition": time["balance, plan given"] / plain,
+        "observe_over_plain": time["balance, observed"] / time["balance, recorded plan"],
+        "isolated_over_repartition": time["balance, 64 isolated"] / plain,
+        "sampled_over_repartition": time["balance, sampled"] / plain,
+    }
+    return Result(metrics, {"seconds": seconds, "rows": rows})

@@ -1,0 +1,41 @@
+"""A Python aggregate with a hot key on 8 emulated slots: in pieces against key-grouped, and on even keys."""
+
+from functools import partial
+
+import numpy as np
+from pyspark.sql import DataFrame
+
+from equipoise_lab.bench.batch import SLOTS
+from equipoise_lab.bench.contenders.contender import Contender, timed
+from equipoise_lab.bench.contenders.grouped import by_aggregate, by_hash, waiting
+from equipoise_lab.bench.harness import Context, Result, median
+from equipoise_lab.bench.local_spark import as_parquet, local_spark
+
+_ROWS, _KEYS, _PARTITIONS = 40_000, 300, 16
+
+
+def run(context: Context) -> Result:
+    """Time both on a hot key of 30 % and of 60 %, and on even keys; sampling and planning included."""
+    rng = np.random.default_rng(context.seed)
+    even = rng.integers(1, _KEYS, _ROWS)
+    cases = {f"p{share:.0%}".rstrip("%"): np.where(rng.random(_ROWS) < share, 0, even) for share in (0.3, 0.6)}
+    cases["even"] = even
+    ideal = 2.0 if context.quick else 8.0
+    seconds: dict[str, dict[str, list[float]]] = {}
+    with local_spark(SLOTS) as spark:
+        for name, keys in context.track(cases.items(), "split aggregate"):
+            with as_parquet(spark, {"key": keys}, SLOTS) as df:
+                seconds[name] = timed(partial(_contenders, df), ideal * SLOTS / _ROWS, context.repeats(2, 1))
+    time_of = {name: {who: median(values) for who, values in found.items()} for name, found in seconds.items()}
+    metrics = {f"speedup_{name}": time_of[name]["key-grouped"] / time_of[name]["split"] for name in ("p30", "p60")}
+    metrics["even_over_grouped"] = time_of["even"]["split"] / time_of["even"]["key-grouped"]
+    metrics |= {f"over_ideal_{name}": found["split"] / ideal for name, found in time_of.items()}
+    return Result(metrics, {"seconds": seconds, "ideal_seconds": ideal, "slots": SLOTS, "partitions": _PARTITIONS})
+
+
+def _contenders(df: DataFrame, seconds_per_row: float) -> dict[str, Contender]:
+    return {
+        "key-grouped": Contender(lambda: by_hash(df, _PARTITIONS, waiting(seconds_per_row))),
+        "split": Contender(lambda: by_aggregate(df, _PARTITIONS, seconds_per_row, SLOTS)),
+        "whole": Contender(lambda: by_aggregate(df, _PARTITIONS, seconds_per_row, SLOTS, split=None)),
+    }

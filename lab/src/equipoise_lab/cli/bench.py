@@ -1,0 +1,76 @@
+"""Run benchmarks: ``equipoise-lab bench``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from equipoise.cli.output import Json, require_folder, write_json
+from equipoise_lab import bench
+from equipoise_lab.cli import completion
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="A benchmark, `all`, or `list`.", autocompletion=completion.benchmarks)],
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller inputs: each ends within a minute, `peers` takes a few.")
+    ] = False,
+    json: Json = None,
+    page: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the results as a page in Markdown (`peers` only).")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with real data sets to measure on as well."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
+) -> None:
+    """Run a benchmark: every performance claim of equipoise is one of them."""
+    require_folder(json)
+    if name == "list":
+        _list_benchmarks(json)
+        return
+    require_folder(None if page is None else str(page))
+    write = None if page is None else bench.page(name)
+    context = bench.Context(quick=quick, seed=seed, data=data)
+    reports: list[bench.Report] = []
+    try:
+        for each in _runnable(context) if name == "all" else [name]:
+            reports.append(bench.run(each, context))
+            if json is None:
+                _print_report(reports[-1])
+    finally:  # what has ended is kept also where a later one fails or is interrupted
+        if json is not None and reports:
+            write_json(reports if name == "all" else reports[0], json)
+    if page is not None and write is not None:
+        page.write_text(write(reports[0]), encoding="utf-8")
+
+
+def _runnable(context: bench.Context) -> list[str]:
+    """All benchmarks but those that need data which were not given."""
+    left_out = [name for name in bench.BENCHMARKS if name in bench.NEED_DATA and context.data is None]
+    if left_out:
+        context.console.print(f"left out, since they need --data: {', '.join(left_out)}")
+    return [name for name in bench.BENCHMARKS if name not in left_out]
+
+
+def _list_benchmarks(json: str | None) -> None:
+    summaries = {name: bench.summary(name) for name in bench.BENCHMARKS}
+    if json is not None:
+        write_json(summaries, json)
+        return
+    table = Table("benchmark", "what it measures")
+    for row in summaries.items():
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _print_report(report: bench.Report) -> None:
+    table = Table("metric", "value", title=report.benchmark, title_justify="left")
+    table.columns[1].justify = "right"
+    for metric, value in report.metrics.items():
+        table.add_row(metric, f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}")
+    Console().print(table)
