@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, working, write_json
 from equipoise.cli.session import Conf, Master, Remote, named_values, spark_session
@@ -65,7 +64,7 @@ def command(
     for each in keys:
         each["fingerprint"] = f"{each['fingerprint'] % 2**64:016x}"
     if json is None:
-        Console().print(report.overview())
+        typer.echo(report.overview())
         told = [each | {"share": f"{each['share']:.2%}", "error": f"{each['error']:.2%}"} for each in keys]
         show(told, None, title="Hottest keys")
     else:

@@ -1,6 +1,6 @@
 """Look at the load of a key: hot keys, predicted loads under every strategy, and the bound no plan can beat."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -8,9 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
 
 from equipoise.errors import InvalidArgument
 from equipoise.metrics import load_imbalance, lower_bound, makespan
@@ -129,38 +126,56 @@ class Report:
         pair = {name: self.strategies[name].loads for name in ("hash", strategy)}
         return partition_bars(pair, title=f"Load by {self.key} on {self.partitions} partitions")
 
-    def overview(self) -> Group:
-        """The strategies and the bound, without the keys, to be printed by ``rich``."""
+    def overview(self) -> str:
+        """The strategies and the bound as text, without the keys."""
         taken = "all rows" if self.sample.is_complete else f"a sample of {len(self.sample.fingerprints):,} rows"
         size = f"{self.sample.rows:,} rows, {self.partitions} partitions on {self.slots} slots"
-        head = Text(f"Key {self.key}: {size}; from {taken}.")
-        table = Table(title="Predicted", title_justify="left")
-        for name in ("strategy", "partitions", "fullest over mean", "time over ideal"):
-            table.add_column(name, justify="left" if name == "strategy" else "right")
-        for strategy in self.strategies.values():
-            table.add_row(
+        rows = [
+            (
                 strategy.name,
                 str(len(strategy.loads)),
                 f"{strategy.imbalance:.2f}",
                 f"{strategy.makespan / self.ideal_makespan:.2f}",
             )
-        bound = Text(f"No plan that keeps keys whole gets the fullest partition below {self.bound:.2f} of the mean.")
-        return Group(head, table, bound)
-
-    def __rich__(self) -> Group:
-        histogram = self.sample.histogram()
-        keys = Table(title="Hottest keys", title_justify="left")
-        for name in ("fingerprint", "share", "+/-"):
-            keys.add_column(name, justify="right")
-        for key, share in histogram.top(10):
-            keys.add_row(format(key % 2**64, "016x"), f"{share:.2%}", f"{histogram.error:.2%}")
-        return Group(self.overview(), keys)
+            for strategy in self.strategies.values()
+        ]
+        headings = "strategy", "partitions", "fullest over mean", "time over ideal"
+        return "\n".join(
+            [
+                f"Key {self.key}: {size}; from {taken}.",
+                text_table("Predicted", headings, rows),
+                f"No plan that keeps keys whole gets the fullest partition below {self.bound:.2f} of the mean.",
+            ]
+        )
 
     def __str__(self) -> str:
-        console = Console(width=100, no_color=True, force_terminal=False)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get()
+        histogram = self.sample.histogram()
+        error = f"{histogram.error:.2%}"
+        rows = [(format(key % 2**64, "016x"), f"{share:.2%}", error) for key, share in histogram.top(10)]
+        return f"{self.overview()}\n{text_table('Hottest keys', ('fingerprint', 'share', '+/-'), rows)}\n"
+
+
+def text_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows as lines of text below a title: the first column left-aligned, the others right-aligned.
+
+    Examples
+    --------
+    >>> print(text_table("Loads", ["strategy", "load"], [["hash", "1.5"]]))
+    Loads
+      strategy  load
+      --------  ----
+      hash       1.5
+    """
+    lines = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    first, *others = widths
+    return "\n".join(
+        [
+            title,
+            *("  ".join(["", line[0].ljust(first), *map(str.rjust, line[1:], others)]).rstrip() for line in lines),
+        ]
+    )
 
 
 def profile(
