@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from equipoise.cli import app
+from equipoise.cli.commands import app
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
 from equipoise import CheckpointInUse, InvalidArgument, StorageFailed
-from equipoise.cli import app, state
+from equipoise.cli import state
+from equipoise.cli.commands import app
 from equipoise.framing import seal, unseal
 from equipoise.microbatch.spool import Spool
 from equipoise.plan import KIP, uniform_plan
@@ -232,17 +233,3 @@ def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):
     assert [row["delivered"] for row in history_rows(checkpoint)] == [True, True, True, False]
     Checkpoint(Storage(checkpoint)).mark_delivered(4)
     assert "not delivered" not in told("state", "history", checkpoint)
-
-
-def test_the_protocol_is_simulated_and_a_run_goes_on_from_its_progress(tmp_path):
-    file = tmp_path / "progress.json"
-    arguments = ("simulate-protocol", "--seeds", "0:4", "--progress", str(file), "--processes", "1")
-    assert "4 schedules, 0 violations" in told(*arguments)
-    assert json.loads(told(*arguments, "--json", "-"))["next"] == 4
-
-
-@pytest.mark.parametrize("seeds", ["", "5", "5:5", "9:3", "a:b", "-1:3"])
-def test_seeds_that_are_not_a_range_are_refused(seeds):
-    result = run(app, ["simulate-protocol", f"--seeds={seeds}"])
-    assert isinstance(result.exception, InvalidArgument)
-    assert "two whole numbers A:B" in str(result.exception)

@@ -1,137 +1,32 @@
-import http.client
-import json
-import os
-import re
 import subprocess
 import sys
-import time
-import urllib.request
 
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument, __version__, bench
-from equipoise.cli import app, main
-
-RUNNER = CliRunner()
+from equipoise import __version__
+from equipoise.cli import main
+from equipoise.cli.commands import app
 
 
 def test_the_version_is_printed():
-    assert RUNNER.invoke(app, ["--version"]).stdout.strip() == __version__
+    assert CliRunner().invoke(app, ["--version"]).stdout.strip() == __version__
 
 
-def test_benchmarks_are_listed_with_what_they_measure():
-    listed = json.loads(RUNNER.invoke(app, ["bench", "list", "--json", "-"]).stdout)
-    assert listed == {name: bench.summary(name) for name in bench.BENCHMARKS}
-
-
-@pytest.fixture
-def quick_benchmark(monkeypatch):
-    def run(context):
-        return bench.Result({"answer": 42.0}, {"seed": context.seed})
-
-    monkeypatch.setattr(bench.benchmark("assign"), "run", run)
-
-
-@pytest.mark.usefixtures("quick_benchmark")
-def test_a_result_is_written_as_json_with_its_environment(tmp_path):
-    path = tmp_path / "result.json"
-    answer = RUNNER.invoke(app, ["bench", "assign", "--quick", "--seed", "7", "--json", str(path)])
-    assert answer.exit_code == 0
-    report = json.loads(path.read_text(encoding="utf-8"))
-    assert report["benchmark"] == "assign"
-    assert report["metrics"] == {"answer": 42.0}
-    assert report["samples"] == {"quick": True, "seed": 7}
-    assert set(report["env"]) == {"commit", "dirty", "versions", "cores", "seed"}
-    assert report["env"]["versions"]["equipoise"] == __version__
-
-
-@pytest.mark.usefixtures("quick_benchmark")
-def test_standard_output_holds_the_json_and_nothing_else():
-    answer = RUNNER.invoke(app, ["bench", "assign", "--json", "-"])
-    assert json.loads(answer.stdout)["metrics"] == {"answer": 42.0}
-
-
-@pytest.mark.usefixtures("quick_benchmark")
-def test_without_json_a_table_is_printed():
-    answer = RUNNER.invoke(app, ["bench", "assign"])
-    assert "answer" in answer.stdout
-    assert "42" in answer.stdout
-
-
-def test_all_leaves_out_what_needs_data(monkeypatch):
-    ran = []
-
-    def run(name, context):
-        ran.append(name)
-        return bench.Report(name, {"answer": 1.0}, {}, bench.harness.environment(context.seed))
-
-    monkeypatch.setattr(bench, "run", run)
-    answer = RUNNER.invoke(app, ["bench", "all", "--json", "-"])
-    assert ran == [name for name in bench.BENCHMARKS if name not in bench.NEED_DATA]
-    assert [report["benchmark"] for report in json.loads(answer.stdout)] == ran
-
-
-def test_an_unknown_benchmark_names_those_there_are():
-    answer = RUNNER.invoke(app, ["bench", "nothing"])
-    assert isinstance(answer.exception, InvalidArgument)
-    assert "planners" in str(answer.exception)
-
-
-def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["equipoise", "bench", "nothing"])
+def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["equipoise", "state", "history", str(tmp_path / "[/x] equipoise[plot]")])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1
-    assert "INVALID_ARGUMENT" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("INVALID_ARGUMENT ")
+    assert "[/x] equipoise[plot]" in said, "brackets are no markup"
 
 
-def test_brackets_in_a_message_are_shown_as_they_are(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["equipoise", "bench", "[/x] equipoise[plot]"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "[/x] equipoise[plot]" in capsys.readouterr().err
-
-
-def test_a_result_that_could_not_be_written_is_told_before_the_run(tmp_path):
-    answer = RUNNER.invoke(app, ["bench", "assign", "--json", str(tmp_path / "no" / "result.json")])
-    assert isinstance(answer.exception, InvalidArgument)
-
-
-def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    answer = RUNNER.invoke(app, ["demo", "--out", str(tmp_path / "file" / "x")])
-    assert isinstance(answer.exception, InvalidArgument)
-    assert "--out" in str(answer.exception)
-
-
-@pytest.mark.usefixtures("spark")  # asks for Java in the same words
-def test_the_demo_prints_a_table_leaves_a_report_and_shows_the_balanced_run_live(tmp_path):
-    small = ["--batches", "4", "--rows", "400", "--partitions", "4", "--slots", "2", "--ideal", "0.3", "--dashboard"]
-    command = [sys.executable, "-m", "equipoise", "demo", "--out", str(tmp_path / "report"), *small]
-    environment = {name: value for name, value in os.environ.items() if "DISPLAY" not in name} | {"COLUMNS": "160"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        url = next(found[1] for line in process.stdout if (found := re.search(r"Dashboard: (http://\S+)", line)))
-        seen = list(statuses(f"{url}data"))
-        stdout, stderr = process.communicate(timeout=300)
-    assert process.returncode == 0, stderr[-3000:]
-    assert "same state" in stdout
-    assert any(status == "running" and count for status, count in seen)
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert page.count("<svg") == 2
-    assert "What was decided, and why" in page
-    assert not re.search(r"(src|href)=.https?:", page)
-
-
-def statuses(url):
-    """Status and number of batches, as long as the server is there."""
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
-                said = json.loads(answer.read())
-        except (OSError, http.client.HTTPException):
-            return
-        yield said["status"], len(said["batches"])
-        time.sleep(0.1)
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_packages_of_the_command_line_it_says_what_to_install(missing):
+    code = f"import sys; sys.modules[{missing!r}] = None; from equipoise.cli import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == f"MISSING_PACKAGE this needs {missing}; install it with: pip install 'equipoise[cli]'\n"

@@ -3,9 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from equipoise.cli import app
+from equipoise.cli.commands import app
 from equipoise.plan import PLANNERS
-from equipoise_lab.bench import BENCHMARKS
 
 
 def completed(words):
@@ -21,12 +20,9 @@ def completed(words):
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("bench pro", [name for name in BENCHMARKS if name.startswith("pro")]),
         ("balance a b --planner k", [name for name in PLANNERS if name.startswith("k")]),
         ("advise a --operation apply", ["applyInPandas", "applyInArrow"]),
         ("balance a b --mode o", ["overwrite"]),
-        ("simulate --workload z", ["zipf"]),
-        ("simulate --splitters shuffle,d-", ["shuffle,d-choices"]),
         ("state com", ["compact"]),
     ],
 )

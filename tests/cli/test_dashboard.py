@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
 from equipoise import InvalidArgument, ServerFailed
-from equipoise.cli import app, dashboard
+from equipoise.cli import dashboard
+from equipoise.cli.commands import app
 from equipoise.spark import Aggregator, LocalQuery
 
 run = CliRunner().invoke

@@ -8,14 +8,13 @@ import pytest
 
 from equipoise.checks import check_planner
 from equipoise.errors import CheckFailed
-from equipoise.plan import KIP, PLANNERS, KIPPrinted, Mixed, Planner, Readj, Redist, Resource, Scan, Utility
+from equipoise.plan import KIP, PLANNERS, Mixed, Planner, Readj, Redist, Resource, Scan, Utility
 from equipoise.plan.planner import Problem, Proposal
 
 PARAMETERISED = [
     *(each() for each in PLANNERS.values()),
     KIP(histogram_scale=0, slack=0),
     KIP(histogram_scale=5, slack=0.3),
-    KIPPrinted(histogram_scale=4),
     *(kind(theta=0.2, tracked=20, utility=utility) for kind in (Scan, Redist, Readj) for utility in Utility),
     *(kind(computation=Resource.QUADRATIC, domain_size=1000) for kind in (Scan, Redist, Readj)),
     *(kind(as_printed=True, tracked=20) for kind in (Scan, Redist, Readj)),

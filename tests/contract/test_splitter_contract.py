@@ -32,7 +32,6 @@ PARAMETERISED = {
     "affinity, windows": factory("affinity", window=70, choices=3),
     "affinity, as coded": factory("affinity", choices=5, as_coded=True, ties_last=True),
     "dynamic-key, warm": factory("dynamic-key", warm_up=0, limit=300),
-    "dynamic-key-printed, filled": factory("dynamic-key-printed", fills=True),
 }
 
 

@@ -16,7 +16,6 @@ from equipoise.microbatch.receiver import Cutting, Receiver
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import Spool
 from equipoise.spark.microbatch.source import _OPTIONS, _feed
-from equipoise_lab.bench import fuzz_feed
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 LINE = b'{"word": "a", "n": 1}\n'
@@ -316,44 +315,3 @@ def test_a_sender_that_reads_nothing_keeps_nobody_waiting(listening):
             other.sendall(LINE)
             taken(feed, lambda rows, _: rows)
         assert time.monotonic() - start < 8
-
-
-def test_no_damaged_stream_ends_the_process_or_loses_a_row():
-    result = fuzz_feed.fuzz(300, seed=20)
-    assert result.samples["failed"] == []
-    assert (result.metrics["cases"], result.metrics["died"], result.metrics["unaccounted"]) == (300, 0, 0)
-    assert {"read", "broken"} <= set(result.samples["outcomes"])
-
-
-def test_a_receiver_that_dies_and_rows_that_are_missing_are_counted(monkeypatch):
-    outcomes = iter(
-        [
-            {"died": True, "exit": -11},
-            {"given": 5, "letters": 0, "broken": 0, "accepted": 7},
-            {"given": 0, "letters": 0, "broken": 0, "raised": "OSError"},
-        ]
-    )
-    monkeypatch.setattr(fuzz_feed._Receiver, "case", lambda *_: next(outcomes))
-    result = fuzz_feed.fuzz(3, seed=1)
-    assert (result.metrics["died"], result.metrics["unaccounted"]) == (1, 2)
-    assert [case["case"] for case in result.samples["failed"]] == ["1/0", "1/1", "1/2"]
-    assert all(case["bytes"] for case in result.samples["failed"])
-
-
-def test_a_stream_that_ends_with_any_of_its_messages_is_not_taken_for_a_loss():
-    for name, stream in fuzz_feed.streams().items():
-        if stream.format == "arrow":
-            assert len(stream.ends) >= 6, name  # the beginning, a schema, three batches, and the end
-            assert stream.ends[-1] == (len(stream.data), 72)
-            for end, rows in stream.ends:
-                outcome = {"given": rows, "letters": 0, "broken": 0, "accepted": rows}
-                assert fuzz_feed._fault(stream, stream.data[:end], outcome) == "", name
-            assert fuzz_feed._fault(stream, stream.data[: end - 9], outcome | {"given": 48, "accepted": 48}) != "", name
-
-
-def test_a_case_is_the_same_for_the_same_seed():
-    data = bytes(range(256)) * 4
-    assert [fuzz_feed.damaged(data, seed) for seed in range(30)] == [
-        fuzz_feed.damaged(data, seed) for seed in range(30)
-    ]
-    assert len({fuzz_feed.damaged(data, seed) for seed in range(30)}) > 20

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.errors import InvalidArgument
+from equipoise.hashing import seeded_hashes
 from equipoise.metrics import imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.split import DChoices, PartialKey, WChoices, find_choices
 from equipoise.split.d_choices import _feasible
-from equipoise_lab.simulate.workloads import key_fingerprints
 
 FOUR = {"A": [0, 1, 2], "B": [0, 2], "C": [1, 3], "D": [0, 1]}
 STREAM = "AABACAADAB"
@@ -121,7 +121,7 @@ def test_with_a_look_at_every_message_it_is_the_printed_algorithm(mode, stream, 
 
 @pytest.mark.parametrize("mode", [DChoices, WChoices])
 def test_balance_holds_where_two_choices_are_not_enough(mode):
-    stream = key_fingerprints(sample(zipf_shares(10_000, 1.4), 100_000, np.random.default_rng(4)), 4)
+    stream = seeded_hashes(sample(zipf_shares(10_000, 1.4), 100_000, np.random.default_rng(4)), 4)
     loads, two = (np.bincount(s.route(stream), minlength=50) for s in (mode(50), PartialKey(50)))
     assert imbalance(loads) / 100_000 < 1e-3
     assert imbalance(two) / 100_000 > 0.1

@@ -4,11 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.errors import InvalidArgument
-from equipoise.hashing import fingerprints
+from equipoise.hashing import fingerprints, seeded_hashes
 from equipoise.metrics import average_imbalance_fraction, imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.split import KeyGrouping, PartialKey
-from equipoise_lab.simulate.workloads import key_fingerprints
 
 STREAM = "ABACADABAC"
 CANDIDATES = {"A": [0, 1], "B": [1, 2], "C": [2, 0], "D": [0, 2]}
@@ -117,7 +116,7 @@ def test_a_choice_is_the_scaled_upper_half_of_sparks_hash():
 
 
 def test_balance_is_near_perfect_while_no_key_is_too_hot():
-    stream = key_fingerprints(sample(zipf_shares(10_000, 0.8), 200_000, np.random.default_rng(2)), 2)
+    stream = seeded_hashes(sample(zipf_shares(10_000, 0.8), 200_000, np.random.default_rng(2)), 2)
     split = average_imbalance_fraction(PartialKey(10).route(stream), 10)
     hashed = average_imbalance_fraction(KeyGrouping(10).route(stream), 10)
     assert split < 1e-4 < hashed / 30

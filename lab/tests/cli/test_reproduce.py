@@ -3,8 +3,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument, SparkUnavailable, reproduce, requirements
-from equipoise.cli import app
+from equipoise import InvalidArgument, SparkUnavailable, requirements
+from equipoise_lab import reproduce
+from equipoise_lab.cli.commands import app
 from equipoise_lab.reproduce import exhibits, records, runner
 
 RUNNER = CliRunner()

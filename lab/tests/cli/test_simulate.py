@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from equipoise import InvalidArgument
-from equipoise.cli import app
+from equipoise_lab.cli.commands import app
 
 RUNNER = CliRunner()
 

@@ -152,7 +152,7 @@ class Report:
         histogram = self.sample.histogram()
         error = f"{histogram.error:.2%}"
         rows = [(format(key % 2**64, "016x"), f"{share:.2%}", error) for key, share in histogram.top(10)]
-        return f"{self.overview()}\n{text_table('Hottest keys', ('fingerprint', 'share', '+/-'), rows)}\n"
+        return f"{self.overview()}\n{text_table('Hottest keys', ('fingerprint', 'share', '+/-'), rows)}"
 
 
 def text_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
