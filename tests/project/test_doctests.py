@@ -7,8 +7,13 @@ import pkgutil
 import pytest
 
 import equipoise
+import equipoise_lab
 
-MODULES = sorted(module.name for module in pkgutil.walk_packages(equipoise.__path__, "equipoise."))
+MODULES = sorted(
+    module.name
+    for package in (equipoise, equipoise_lab)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -6,11 +6,13 @@ import inspect
 import pytest
 
 import equipoise
-from equipoise import bench, errors, plan, sketch
+from equipoise import errors, plan, sketch
 from equipoise.plan import PLANNERS, Planner, make_planner
 from equipoise.sketch import Sketch
+from equipoise_lab import bench
 
-PACKAGES = ["equipoise", *(f"equipoise.{name}" for name in ("plan", "sketch", "checks", "bench", "dashboard"))]
+PACKAGES = ["equipoise", *(f"equipoise.{name}" for name in ("plan", "sketch", "checks", "dashboard"))]
+PACKAGES += ["equipoise_lab.bench", "equipoise_lab.variants"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

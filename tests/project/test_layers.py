@@ -1,4 +1,4 @@
-"""Imports point down the layers only, and only the Spark layer speaks to Spark."""
+"""Imports point down the layers only, only the Spark layer speaks to Spark, and the library knows no laboratory."""
 
 import ast
 import subprocess
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import equipoise
+import equipoise_lab
 
 ROOT = Path(equipoise.__file__).parent
+LAB = Path(equipoise_lab.__file__).parent
 
 LAYERS = [
     {
@@ -28,17 +30,18 @@ LAYERS = [
     {"sketch", "pictures"},
     {"plan", "split"},
     {"adapt"},
-    {"simulate", "state"},
+    {"state"},
     {"microbatch"},
     {"checks", "dashboard", "web_page"},
     {"spark"},
-    {"bench"},
-    {"reproduce"},
     {"cli"},
     {"__main__"},
 ]
+LAB_LAYERS = [{"variants"}, {"simulate"}, {"bench"}, {"reproduce"}, {"cli"}, {"__main__"}]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+LAB_LEVEL = {name: level for level, names in enumerate(LAB_LAYERS) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))
+LAB_MODULES = sorted(LAB.rglob("*.py"))
 
 
 def imported_modules(path):
@@ -49,12 +52,12 @@ def imported_modules(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield node.module
-            if node.module == "equipoise":
-                yield from (f"equipoise.{alias.name}" for alias in node.names)
+            if node.module in {"equipoise", "equipoise_lab"}:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def part_of(path):
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def part_of(path, root=ROOT):
+    return path.relative_to(root).parts[0].removesuffix(".py")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(ROOT)) for p in MODULES])
@@ -69,18 +72,39 @@ def test_a_module_imports_only_from_its_own_layer_or_below(path):
                 assert LEVEL[other] < LEVEL[part] or {other, part} <= LAYERS[0], f"{part} imports {name}"
 
 
+@pytest.mark.parametrize("path", LAB_MODULES, ids=[str(p.relative_to(LAB)) for p in LAB_MODULES])
+def test_a_module_of_the_laboratory_imports_only_from_its_own_layer_or_below(path):
+    part = part_of(path, LAB)
+    for name in imported_modules(path):
+        other = name.split(".")[1] if name.startswith("equipoise_lab.") else None
+        if other in LAB_LEVEL and other != part:
+            assert LAB_LEVEL[other] < LAB_LEVEL[part], f"{part} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(ROOT)) for p in MODULES])
+def test_the_library_imports_nothing_of_the_laboratory(path):
+    assert not [name for name in imported_modules(path) if name.split(".")[0] == "equipoise_lab"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(ROOT)) for p in MODULES])
+def test_only_the_command_line_imports_rich_and_typer(path):
+    if part_of(path) != "cli":
+        assert not [name for name in imported_modules(path) if name.split(".")[0] in {"rich", "typer"}]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(ROOT)) for p in MODULES])
 def test_only_the_spark_layer_and_what_starts_it_import_pyspark(path):
-    if part_of(path) not in {"spark", "bench", "cli"}:
+    if part_of(path) not in {"spark", "cli"}:
         assert not [name for name in imported_modules(path) if name.split(".")[0] == "pyspark"]
 
 
 def test_importing_equipoise_loads_no_spark_and_no_optional_package():
-    optional = ("pyspark", "pyarrow", "pandas", "matplotlib")
+    optional = ("pyspark", "pyarrow", "pandas", "matplotlib", "rich", "typer")
     code = f"import sys, equipoise; print([m for m in {optional} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
 
 def test_every_part_of_the_package_has_a_layer():
-    assert {part_of(path) for path in MODULES} - {"__init__"} <= set(LEVEL)
+    assert {part_of(path) for path in MODULES} - {"__init__"} == set(LEVEL)
+    assert {part_of(path, LAB) for path in LAB_MODULES} - {"__init__"} == set(LAB_LEVEL)

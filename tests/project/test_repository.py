@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,10 @@ def locked():
 
 
 def test_the_lock_pins_every_dependency_exactly():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    wanted = []
+    for name in ("pyproject.toml", "lab/pyproject.toml"):
+        project = tomllib.loads((ROOT / name).read_text(encoding="utf-8"))["project"]
+        wanted += [*project["dependencies"], *chain(*project.get("optional-dependencies", {}).values())]
     names = {re.match(r"[A-Za-z0-9_.-]+", each)[0].lower() for each in wanted} - {"equipoise"}
     assert all(re.match(r"[a-z0-9_.-]+==[^ ]+( ; .*)?$", requirement) for requirement, _ in locked())
     assert names <= {requirement.split("==")[0] for requirement, _ in locked()}
