@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from equipoise.hashing import seeded_hashes
 from equipoise.metrics import block_cardinality_imbalance, block_size_imbalance, key_split_ratio, load_imbalance
 from equipoise.microbatch import (
-    BLOCKS,
     Accumulator,
     AutoScale,
     Batch,
@@ -31,7 +30,6 @@ from equipoise.microbatch import (
     level_buckets,
     prompt_blocks,
     prompt_buckets,
-    time_blocks,
 )
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.plan import (
@@ -44,7 +42,6 @@ from equipoise.plan import (
     Redist,
     Scan,
     Utility,
-    make_planner,
     uniform_plan,
 )
 from equipoise.sketch import DriftHistogram, Histogram, LossyCounting, Sketch, SpaceSaving, WindowedCounter
@@ -55,6 +52,7 @@ from equipoise_lab.simulate.cluster import Cluster, ClusterOptions, ClusterResul
 from equipoise_lab.simulate.replay import ReplayOptions, Step, replay
 from equipoise_lab.simulate.streams import stream
 from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints
+from equipoise_lab.variants import BLOCKS, KIPPrinted, make_planner, time_blocks
 
 PLAIN, OURS, THIRD, VIOLET, FAINT = "#4c9bd6", "#e0731d", "#2fa37c", "#b07aa1", "#999999"
 """Told apart by the colour-blind, and readable on light and on dark."""
@@ -300,7 +298,7 @@ def _splitter(name: str, *variants: str) -> Figure:
     left.axhline(1, color=INK, linestyle=":", linewidth=1)
     left.set(title="Messages of each worker over the mean, sorted", xlabel="worker", ylim=(0, None))
     left.legend(title="fullest over the mean", title_fontsize=8)
-    for each in SPLITTERS:
+    for each in dict.fromkeys([*SPLITTERS, *shown]):
         result = _split_run(each)
         place = (result.distribution_cost or 0.0, load_imbalance(result.loads))
         right.scatter(*place, color=shown.get(each, FAINT), zorder=3 if each == name else 2)
@@ -503,14 +501,14 @@ def _draw_plan(axes: Axes, plan: Plan, histogram: Histogram, title: str) -> None
 
 
 FIGURES: dict[str, Callable[[], Figure]] = (
-    {name: partial(_planner, name) for name in PLANNERS if name != "consistent"}
+    {name: partial(_planner, name) for name in (*PLANNERS, KIPPrinted.name) if name != "consistent"}
     | {name: partial(_sketch, name) for name in _SKETCHES}
-    | {name: partial(_splitter, name) for name in SPLITTERS if not name.startswith("dynamic-key")}
+    | {name: partial(_splitter, name) for name in SPLITTERS}
     | {
         "all-planners": _all_planners,
         "consistent": _consistent,
         "gedik": _gedik,
-        "dynamic-key": partial(_splitter, "dynamic-key", "dynamic-key-coded", "dynamic-key-printed"),
+        "dynamic-key-variants": partial(_splitter, "dynamic-key", "dynamic-key-coded", "dynamic-key-printed"),
         "pieces": _pieces,
         "plan": _plan,
         "accumulator": _accumulator,

@@ -21,7 +21,8 @@ from equipoise.split import SPLITTERS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
-PACKAGES = ["", ".adapt", ".checks", ".microbatch", ".plan", ".sketch", ".spark", ".split"]
+PARTS = ("adapt", "checks", "microbatch", "plan", "sketch", "spark", "split")
+PACKAGES = ["equipoise", *(f"equipoise.{part}" for part in PARTS), "equipoise_lab.variants"]
 
 
 def loaded(name):
@@ -55,9 +56,9 @@ def described():
                 yield from (id(each) for name, each in vars(value).items() if not name.startswith("_"))
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=[f"equipoise{each}" for each in PACKAGES])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_exported_name_is_described(package):
-    module = importlib.import_module(f"equipoise{package}")
+    module = importlib.import_module(package)
     there = set(described())
     missing = [name for name in module.__all__ if not name.startswith("__") and id(getattr(module, name)) not in there]
     assert not missing
@@ -83,13 +84,14 @@ def test_every_option_of_a_query_is_explained():
 
 
 def test_every_method_has_a_page_with_a_figure():
-    pages = {name: text for name, text in PAGES.items() if name.startswith("algorithms/")}
+    pages = {name: text for name, text in PAGES.items() if name.startswith(("algorithms/", "lab/"))}
     described_in = {
         path: name for name, text in pages.items() for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     }
     methods = [f"equipoise.plan.{each.__name__}" for each in PLANNERS.values()]
     methods += [f"equipoise.split.{each.__name__}" for each in SPLITTERS.values()]
     methods += [f"equipoise.sketch.{each.__name__}" for each in Sketch.__subclasses__()]
+    methods += [f"equipoise_lab.variants.{name}" for name in ("KIPPrinted", "DynamicKeyCoded", "DynamicKeyPrinted")]
     for method in methods:
         assert "/figures/" in pages[described_in[method]], method
 
