@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from equipoise import InvalidArgument
-from equipoise.cli import app
 from equipoise_lab.bench import Report, peers
 from equipoise_lab.bench.harness import Context, Environment
 from equipoise_lab.bench.peers.curves import grouped_curve, state_curve
 from equipoise_lab.bench.peers.results import Comparison, Curve, Point, Results
 from equipoise_lab.bench.peers.sizes import QUICK
 from equipoise_lab.bench.peers.tables import cheap_table, grouped_table, join_table, stream_table
+from equipoise_lab.cli.commands import app
 
 TINY = replace(
     QUICK,
