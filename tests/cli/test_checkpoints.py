@@ -21,6 +21,7 @@ from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.compaction import compact as make_small
 from equipoise.state.contents import local_states
 from equipoise.state.history import history_rows
+from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
 run = CliRunner().invoke
@@ -231,5 +232,6 @@ def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):
     shown = told("state", "history", checkpoint)
     assert "batch 3 is committed, not delivered; the next start delivers it" in shown
     assert [row["delivered"] for row in history_rows(checkpoint)] == [True, True, True, False]
-    Checkpoint(Storage(checkpoint)).mark_delivered(4)
+    storage = Storage(checkpoint)
+    Checkpoint(storage).mark_delivered(CommitLog(storage).read(4))
     assert "not delivered" not in told("state", "history", checkpoint)

@@ -215,6 +215,9 @@ class Watched(FileSink):
     def __init__(self, real, folder, pause, receive=None):
         self._real, self._folder, self._pause, self._receive = real, folder, pause, receive
 
+    def prepare(self, empty):
+        self._real.prepare(empty)
+
     def deliver(self, delivery):
         given = delivery
         if delivery.batch == self._pause.batch:

@@ -9,22 +9,25 @@ BATCHES = 8
 AFTER = {"1 batch": BATCHES - 2, "5 batches": BATCHES - 6}
 """Where the first driver stops, by the number of batches that the second one goes on after this one."""
 
-on_spark = pytest.mark.long
+LOCAL, PARQUET = ("--local", "--sink", "parquet"), ("--sink", "parquet")
+TABLE, FUNCTION = ("--sink", "table"), ("--sink", "function")
 
 
-@pytest.mark.parametrize("batch", AFTER.values(), ids=AFTER)
+def _on_spark(options, after):
+    return pytest.param(options, AFTER[after], marks=pytest.mark.long, id=f"{options[-1]}-{after}")
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("options", "batch"),
     [
-        ("--local", "--sink", "parquet"),
-        pytest.param(("--sink", "parquet"), marks=on_spark),
-        pytest.param(("--sink", "table"), marks=on_spark),
-        pytest.param(("--sink", "function"), marks=on_spark),
+        *(pytest.param(LOCAL, batch, id=f"parquet, local-{after}") for after, batch in AFTER.items()),
+        pytest.param(TABLE, AFTER["1 batch"], id="table-1 batch"),
+        _on_spark(TABLE, "5 batches"),
+        *(_on_spark(options, after) for options in (PARQUET, FUNCTION) for after in AFTER),
     ],
-    ids=["parquet, local", "parquet", "table", "function"],
 )
 def test_a_driver_that_wakes_up_inside_its_sink_changes_nothing_and_says_that_it_was_taken_over(
-    make_story, batch, options
+    make_story, options, batch
 ):
     story = make_story(batches=BATCHES)
     with story.start(*options, "--pause-at", str(batch)) as first:
@@ -39,6 +42,7 @@ def test_a_driver_that_wakes_up_inside_its_sink_changes_nothing_and_says_that_it
             first.kill()
     assert "Fenced: another query has taken over" in hung.read_text()
     assert _files(story) == files
+    assert not list((story.folder / "delivered").rglob("*.tmp")), "half a copy is left"
     found = story.deliveries()
     assert found.keys() == delivered.keys()
     assert all(set(found[each]) == set(delivered[each]) for each in found), "a batch came again with other bytes"

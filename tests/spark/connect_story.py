@@ -85,6 +85,19 @@ def in_state(state):
     return {row.k: (row.sums.n, row.sums.total) for row in state.collect()}
 
 
+def parts(out, batch):
+    return [path.read_bytes() for path in sorted(Path(out).glob(f"part-{batch:020d}-*.parquet"))]
+
+
+def forget_delivery(folder, batch):
+    """Leave the last batch as one that was committed and not delivered when the query stopped."""
+    for path in [
+        *(folder / "checkpoint/spark/commits").glob(f"*{batch}*"),
+        *(folder / "out").glob(f"part-{batch:020d}-*"),
+    ]:
+        path.unlink()
+
+
 def streams(spark, folder):
     files, out, checkpoint = folder / "in", str(folder / "out"), str(folder / "checkpoint")
     files.mkdir()
@@ -116,8 +129,14 @@ def streams(spark, folder):
         assert query.plan.partitions == 3
         assert in_state(query.state()) == expected(spark, files)
         assert in_state(query.state(1)) != expected(spark, files)
+        delivered = parts(out, 3)
+        forget_delivery(folder, 3)
     finally:
         query.stop()
+    assert parts(out, 3) == [], "the sink is at the server, and stop() was called at the client"
+    assert not history(checkpoint, spark=spark).dataframe().orderBy("batch").collect()[-1].delivered
+    made.start(sinks.parquet(out), checkpoint, trigger={"availableNow": True}).awaitTermination()
+    assert parts(out, 3) == delivered
 
 
 if __name__ == "__main__":

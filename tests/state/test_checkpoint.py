@@ -112,10 +112,22 @@ def test_another_plan_under_the_name_of_one_is_refused(checkpoint):
         checkpoint.plan(names[0])
 
 
-def test_a_version_that_was_delivered_after_a_stop_is_remembered(checkpoint):
-    assert not checkpoint.is_delivered(0)
-    checkpoint.mark_delivered(3)
-    assert [checkpoint.is_delivered(version) for version in (2, 3, 4)] == [True, True, False]
+def test_a_commit_that_was_delivered_after_a_stop_is_remembered_and_no_other(hand):
+    checkpoint = Checkpoint(hand.storage)
+    commits = [hand.append(version, offsets=f"offsets {version}") for version in range(4)]
+    assert not any(map(checkpoint.is_delivered, commits))
+    checkpoint.mark_delivered(commits[2])
+    assert [checkpoint.is_delivered(commit) for commit in commits] == [False, False, True, False]
+    after_going_back = msgspec.structs.replace(commits[2], offsets="of other rows")
+    assert not checkpoint.is_delivered(after_going_back)
+
+
+def test_a_damaged_mark_of_a_delivery_says_what_deleting_it_would_do(hand):
+    checkpoint = Checkpoint(hand.storage)
+    commit = hand.append(0)
+    hand.storage.write("delivered", b"rubbish")
+    with pytest.raises(Damaged, match=r"/delivered: .*or delete it: then the last batch may be delivered again"):
+        checkpoint.is_delivered(commit)
 
 
 def test_a_checkpoint_that_relies_on_create_if_absent_is_refused_on_a_store_without(checkpoint, tmp_path):

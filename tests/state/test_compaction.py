@@ -221,7 +221,7 @@ def test_a_query_that_read_the_log_just_before_the_summary_and_the_one_after_it_
         compact(played.storage)
     played.epoch, table = second
     assert any(chain.changes for chain in table.chains.values())
-    garbage = GarbageCollector(played.storage, 1)
+    garbage = GarbageCollector(played.epoch, 1)
     garbage.sweep(played.log, table)
     for step in STORY[:4]:
         play(played, table, {**step, "changes": {"t00000": step["changes"]["t00000"]}})

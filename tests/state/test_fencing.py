@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from equipoise.errors import CheckpointInUse, Damaged, Fenced, StorageFailed, UnknownFormat
+from equipoise.errors import CheckpointInUse, Damaged, Fenced, LogBroken, StorageFailed, UnknownFormat
 from equipoise.framing import seal
 from equipoise.state import fencing
 from equipoise.state.fencing import claim, tenancy
@@ -208,6 +208,21 @@ def test_a_lost_claim_is_told(storage):
     with pytest.raises(StorageFailed, match="has lost the claim"):
         epoch.check()
     assert claim(storage, nobody, above=7).number == 8
+
+
+def test_where_a_takeover_cannot_be_told_a_failure_stays_itself_unless_it_accuses_the_checkpoint(storage, monkeypatch):
+    epoch = claim(storage, nobody)
+
+    def away(_):
+        raise StorageFailed("the store is away")
+
+    monkeypatch.setattr(fencing, "_claims", away)
+    with pytest.raises(ValueError, match="the table is gone") as failure, epoch.reported_first():
+        raise ValueError("the table is gone")
+    assert failure.value.__notes__ == ["Whether another query has taken over could not be checked: the store is away"]
+    with pytest.raises(StorageFailed, match="the store is away") as failure, epoch.reported_first():
+        raise LogBroken("restore both halves")
+    assert isinstance(failure.value.__cause__, LogBroken)
 
 
 def test_a_damaged_claim_is_named_with_the_way_out(storage):

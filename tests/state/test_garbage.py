@@ -54,14 +54,14 @@ def test_kept_versions_have_their_files_and_nothing_else_stays(make_hand, story,
     with tempfile.TemporaryDirectory() as folder:
         hand = make_hand(folder)
         root = Path(folder)
-        table, garbage = GroupTable(), GarbageCollector(hand.storage, retain)
+        table, garbage = GroupTable(), GarbageCollector(hand.epoch, retain)
         needed = {}
         for step in story:
             commit = play(hand, table, step)
             garbage.retire(commit.version, table.advance(commit))
             needed[commit.version] = table.files()
             if step["restart"]:
-                garbage = GarbageCollector(hand.storage, retain)
+                garbage = GarbageCollector(hand.epoch, retain)
                 garbage.sweep(hand.log, table)
             garbage.collect(table)
             head = commit.version
@@ -76,13 +76,13 @@ def test_kept_versions_have_their_files_and_nothing_else_stays(make_hand, story,
 
 
 def test_outputs_go_two_versions_later(hand):
-    table, garbage = GroupTable(), GarbageCollector(hand.storage, 3)
+    table, garbage = GroupTable(), GarbageCollector(hand.epoch, 3)
     for version in range(6):
         hand.storage.write(f"outputs/{version:020d}/rows.parquet", b"")
         table.advance(hand.append(version))
         garbage.collect(table)
         assert [int(name) for name in hand.storage.names("outputs")] == [max(0, version - 1), version][-version - 1 :]
-    GarbageCollector(hand.storage, 3).sweep(hand.log, table)
+    GarbageCollector(hand.epoch, 3).sweep(hand.log, table)
     assert [int(name) for name in hand.storage.names("outputs")] == [5]
 
 
@@ -97,7 +97,7 @@ def test_a_start_looks_through_everything(hand, tmp_path):
     for path in left:
         path.write_bytes(b"half")
     hand.file(8, {"t00000": [(b"a", b"of the next batch")]})
-    GarbageCollector(hand.storage, 2).sweep(hand.log, table)
+    GarbageCollector(hand.epoch, 2).sweep(hand.log, table)
     needed = {path for version in (5, 6, 7) for path in hand.log.table(version).files()}
     assert {path for path in files(root) if f"{8:020d}" not in path} == needed
     assert len(hand.storage.names(f"changes/{8:020d}")) == 1

@@ -203,7 +203,7 @@ def test_a_record_that_names_a_file_outside_is_refused_and_nothing_outside_is_de
         hand.storage.write(f"log/{0:020d}-{1:010d}-{0:020d}.summary", seal("summary", 2, body))
     name = max(hand.storage.names("log"), key=lambda each: each.endswith("summary"))
     hand.append(1)
-    for use in (lambda: hand.log.table(1), lambda: GarbageCollector(hand.storage, 1).sweep(hand.log, GroupTable(1))):
+    for use in (lambda: hand.log.table(1), lambda: GarbageCollector(hand.epoch, 1).sweep(hand.log, GroupTable(1))):
         with pytest.raises(Damaged, match=rf"{name} names the file '{re.escape(path)}', .*; restore it from a copy"):
             use()
     assert (tmp_path / "victim.txt").read_bytes() == VICTIM

@@ -205,7 +205,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         *((f"plan {name}", partial(folder.plan, name)) for name in plans),
         ("claim of the query", lambda: tenancy(storage)),
         ("wishes", folder.wishes),
-        ("mark of a delivery after a stop", lambda: folder.is_delivered(head)),
+        ("mark of a delivery after a stop", lambda: folder.is_delivered(commit)),
         ("history", lambda: list(chronicle.rows(storage))),
         (f"offsets of batch {commit.batch} in Spark's half", lambda: SparkHalf(storage).require(head, commit.offsets)),
         (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),

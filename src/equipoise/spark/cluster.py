@@ -10,6 +10,11 @@ from equipoise.errors import InvalidArgument
 _known_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a client of Spark Connect, so that ``foreachBatch`` runs in another process."""
+    return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(spark).__mro__)
+
+
 def task_slots(spark: SparkSession) -> int:
     """Tasks that run at a time, as Spark's default parallelism states it.
 

@@ -4,7 +4,8 @@ Below the folder::
 
     query                 sealed "query", format 2: the fields of Identity
     wishes                sealed "wishes", format 2: the fields of Wishes
-    delivered             sealed "delivered", format 2: last version that was delivered after its query had stopped
+    delivered             sealed "delivered", format 3: version and offsets of the commit that was delivered after its
+                          query had stopped
     plans/<version, 10 digits>-<SHA-256 of the file>.json    the plans, each as Plan.to_json writes it
     log/, epochs/         see equipoise.state.log and equipoise.state.fencing
     changes/<version>/, snapshots/<version>/              see equipoise.state.sections
@@ -23,11 +24,15 @@ from equipoise.errors import AlreadyThere, Damaged, FormatError, LogBroken, Mism
 from equipoise.framing import seal, unseal
 from equipoise.names import unique_name
 from equipoise.plan import Plan
-from equipoise.state.log import CommitLog
+from equipoise.state.log import Commit, CommitLog
 from equipoise.storage import Storage
 
 _QUERY, _WISHES, _PLANS, _DELIVERED = "query", "wishes", "plans", "delivered"
-_FORMAT_VERSION = 2
+_FORMATS = {_QUERY: 2, _WISHES: 2, _DELIVERED: 3}
+_OR_ELSE = {
+    _WISHES: "; or delete it and wish again",
+    _DELIVERED: "; or delete it: then the last batch may be delivered again",
+}
 _PLAN_NAME = re.compile(r"\d{10}-[0-9a-f]{64}")
 
 KEPT_PLANS = 100
@@ -91,7 +96,7 @@ class Checkpoint:
                     "or give an empty folder"
                 )
             try:
-                self.storage.create(_QUERY, seal(_QUERY, _FORMAT_VERSION, msgspec.to_builtins(wanted)))
+                self.storage.create(_QUERY, seal(_QUERY, _FORMATS[_QUERY], msgspec.to_builtins(wanted)))
             except AlreadyThere:
                 return self.identify(wanted)
             return wanted
@@ -133,15 +138,17 @@ class Checkpoint:
 
     def wish(self, wishes: Wishes) -> None:
         """Ask for something; the query looks after its next batch."""
-        self.storage.write(_WISHES, seal(_WISHES, _FORMAT_VERSION, msgspec.to_builtins(wishes)))
+        self.storage.write(_WISHES, seal(_WISHES, _FORMATS[_WISHES], msgspec.to_builtins(wishes)))
 
-    def is_delivered(self, version: int) -> bool:
-        """Whether a version was delivered after its query had stopped, which Spark does not know."""
-        return self.storage.exists(_DELIVERED) and bool(self._read(_DELIVERED, int) >= version)
+    def is_delivered(self, commit: Commit) -> bool:
+        """Whether this very commit was delivered after its query had stopped, which Spark does not know."""
+        if not self.storage.exists(_DELIVERED):
+            return False
+        return bool(self._read(_DELIVERED, tuple[int, str]) == (commit.version, commit.offsets))
 
-    def mark_delivered(self, version: int) -> None:
-        """Remember that a version was delivered after its query had stopped."""
-        self.storage.write(_DELIVERED, seal(_DELIVERED, _FORMAT_VERSION, version))
+    def mark_delivered(self, commit: Commit) -> None:
+        """Remember that a commit was delivered after its query had stopped."""
+        self.storage.write(_DELIVERED, seal(_DELIVERED, _FORMATS[_DELIVERED], [commit.version, commit.offsets]))
 
     def keep_plan(self, plan: Plan) -> str:
         """Write a plan down; gives its name, which follows from its content."""
@@ -209,9 +216,9 @@ class Checkpoint:
         return sorted(name for name in names if _PLAN_NAME.fullmatch(name))
 
     def _read(self, path: str, shape: Any) -> Any:
-        or_else = "; or delete it and wish again" if path == _WISHES else ""
+        or_else = _OR_ELSE.get(path, "")
         try:
-            return msgspec.convert(unseal(path, _FORMAT_VERSION, self.storage.read(path)), shape)
+            return msgspec.convert(unseal(path, _FORMATS[path], self.storage.read(path)), shape)
         except msgspec.ValidationError as error:
             raise Damaged(f"{self.storage.at(path)} is damaged: {error}; restore it from a copy{or_else}") from error
         except FormatError as error:

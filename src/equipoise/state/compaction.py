@@ -143,13 +143,13 @@ def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch, *, is_new: bo
         log.summarise(table, epoch)
         failpoint("compact.after-summary")
         epoch.check()
-    GarbageCollector(storage, retain=0).sweep(log, table)
+    GarbageCollector(epoch, retain=0).sweep(log, table)
     failpoint("compact.in-garbage")
     needed = table.files()
     for name in storage.names(COMPACTED):
         if f"{COMPACTED}/{name}" not in needed and name[:10] < f"{epoch.number:010d}":
             storage.delete(f"{COMPACTED}/{name}")
-    storage.clean(COMPACTED)
+    storage.clean(COMPACTED, epoch.check)
 
 
 def _sizes(storage: Storage) -> dict[str, int]:

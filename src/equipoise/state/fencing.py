@@ -24,7 +24,16 @@ from typing import Literal
 
 import msgspec
 
-from equipoise.errors import CheckpointInUse, Damaged, Fenced, FormatError, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    CheckpointInUse,
+    Damaged,
+    Fenced,
+    FormatError,
+    LogBroken,
+    Mismatch,
+    StorageFailed,
+    UnknownFormat,
+)
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.names import unique_name
@@ -35,6 +44,7 @@ FOLDER = "epochs"
 _KIND, _FORMAT_VERSION = "epoch", 1
 _RELEASED = ".released"
 _NAME = re.compile(r"\d{10}-\w+")
+_ACCUSING = (LogBroken, FormatError, Mismatch)  # they tell the user to restore a checkpoint, or to begin a new one
 
 Tenancy = Literal["free", "running", "ended", "gone", "elsewhere"]
 """Who holds a checkpoint: nobody ever did; a process of this machine; a query that said it has ended; a process of this
@@ -92,12 +102,18 @@ class Epoch:
     def reported_first(self) -> Iterator[None]:
         """Where the block fails and another query has taken over, report that.
 
-        The other query deletes files and records that this one still wants, so most failures follow from it.
+        The other query deletes files and records that this one still wants, so most failures follow from it. Where that
+        cannot be told, the checkpoint is not called broken: a query that was taken over would find it so.
         """
         try:
             yield
-        except Exception:
-            self.check()
+        except Exception as error:
+            try:
+                self.check()
+            except StorageFailed as unknown:
+                if isinstance(error, _ACCUSING):
+                    raise unknown from error
+                error.add_note(f"Whether another query has taken over could not be checked: {unknown}")
             raise
 
     def release(self) -> None:

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from equipoise.failpoints import failpoint
+from equipoise.state.fencing import Epoch
 from equipoise.state.log import CommitLog, GroupTable
-from equipoise.storage import Storage
 
 FOLDERS = ("changes", "snapshots")
 KEPT = ("", "log", "epochs", "plans", "history")
@@ -17,14 +17,15 @@ class GarbageCollector:
 
     Parameters
     ----------
-    storage
-        The checkpoint.
+    epoch
+        Right of the query to the checkpoint.
     retain
         Versions before the last that stay readable.
     """
 
-    def __init__(self, storage: Storage, retain: int) -> None:
-        self._storage = storage
+    def __init__(self, epoch: Epoch, retain: int) -> None:
+        self._epoch = epoch
+        self._storage = epoch.storage
         self._retain = retain
         self._idle: deque[tuple[int, set[str]]] = deque()
 
@@ -59,7 +60,7 @@ class GarbageCollector:
             self.retire(commit.version, past.advance(commit))
         needed = self._needed(table)
         for folder in KEPT:
-            self._storage.clean(folder)
+            self._storage.clean(folder, self._epoch.check)
         for folder in FOLDERS:
             self._sweep(self._versions(folder, table.version), needed)
         self._delete_outputs(self._versions(OUTPUTS, table.version - 1))
@@ -89,7 +90,7 @@ class GarbageCollector:
                     if f"{where}/{name}" not in needed:
                         self._storage.delete(f"{where}/{name}")
                         failpoint("driver.in-garbage")
-                self._storage.clean(where)
+                self._storage.clean(where, self._epoch.check)
 
     def _delete_outputs(self, versions: Iterable[str]) -> None:
         for version in versions:

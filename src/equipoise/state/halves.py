@@ -13,6 +13,7 @@ import hashlib
 
 from equipoise.errors import LogBroken
 from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
 SPARK = "spark"
@@ -33,9 +34,9 @@ def undelivered(storage: Storage, head: int) -> int | None:
     head
         Last version of the log.
     """
-    if head <= 0 or SparkHalf(storage).last_finished() >= head - 1 or Checkpoint(storage).is_delivered(head):
+    if head <= 0 or SparkHalf(storage).last_finished() >= head - 1:
         return None
-    return head - 1
+    return None if Checkpoint(storage).is_delivered(CommitLog(storage).read(head)) else head - 1
 
 
 class SparkHalf:

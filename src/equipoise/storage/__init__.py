@@ -4,8 +4,8 @@
 the protocols of ``equipoise.state`` rely on that statement, never on the type of the store.
 """
 
-from equipoise.storage.folder import Storage, StoredFile, Written
+from equipoise.storage.folder import Storage, StoredFile, Written, canonical
 from equipoise.storage.local_disk import sync_folder
 from equipoise.storage.store import Abilities, Entry, Store, Upload
 
-__all__ = ["Abilities", "Entry", "Storage", "Store", "StoredFile", "Upload", "Written", "sync_folder"]
+__all__ = ["Abilities", "Entry", "Storage", "Store", "StoredFile", "Upload", "Written", "canonical", "sync_folder"]

@@ -7,7 +7,7 @@ relied on is in ``Storage.abilities``.
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
@@ -23,6 +23,7 @@ from equipoise.storage.store import TEMPORARY, Abilities, Store, Upload
 
 _ADVICE = "make it reachable and writable again, with free space; nothing that was committed is lost"
 _OBJECTS = re.compile(r"(s3|gs|az|abfss?)://[^/]+")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class StoredFile(msgspec.Struct, frozen=True, array_like=True):
@@ -50,12 +51,12 @@ class Storage:
         self._given = store
         if store is not None:
             self._store, root = store, location
-        elif (bucket := _OBJECTS.match(location)) and object_store.is_installed():
-            self._store, root = object_store.ConditionalObjects(bucket[0]), location[len(bucket[0]) + 1 :]
-        elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", location):
-            self._store, root = _by_uri(location)
+        elif (bucket := _OBJECTS.match(place := canonical(location))) and object_store.is_installed():
+            self._store, root = object_store.ConditionalObjects(bucket[0]), place[len(bucket[0]) + 1 :]
+        elif _URI.match(place):
+            self._store, root = _by_uri(place)
         else:
-            self._store, root = LocalDisk(), os.path.abspath(location)  # noqa: PTH100 - may not exist yet
+            self._store, root = LocalDisk(), place
             self.location = root
         self._root = root.rstrip("/")
 
@@ -174,13 +175,27 @@ class Storage:
         with _explained("sync", self.at(path)):
             self._store.sync(self._full(path))
 
-    def clean(self, folder: str, start: str = "") -> None:
-        """Delete what writers that were killed have left half-written in a folder, of names with this start."""
+    def clean(self, folder: str, check: Callable[[], None], start: str = "") -> None:
+        """Delete temporary files that writers left half-written in a folder when they were killed.
+
+        Parameters
+        ----------
+        folder
+            The folder.
+        check
+            Raises where another query has taken over. It is called between the listing and the first deletion, so the
+            files that were listed are not those of a successor, which claims the checkpoint before it writes.
+        start
+            Only files whose names start with this.
+        """
         with _explained("list", self.at(folder)):
             found = self._store.entries(self._full(folder))
-        for entry in found:
-            if entry.is_file and entry.name.endswith(TEMPORARY) and entry.name.removeprefix(".").startswith(start):
-                self.delete(f"{folder}/{entry.name}" if folder else entry.name)
+        left = [entry.name for entry in found if entry.is_file and entry.name.endswith(TEMPORARY)]
+        left = [name for name in left if name.removeprefix(".").startswith(start)]
+        if left:
+            check()
+        for name in left:
+            self.delete(f"{folder}/{name}" if folder else name)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
@@ -264,16 +279,26 @@ class Written:
         """Left to ``Storage.writing``, so that libraries which close their file do not make it appear early."""
 
 
+def canonical(location: str) -> str:
+    """One way to write a place: an absolute path on the local disk, or a URI with the name that stores have in Arrow.
+
+    Examples
+    --------
+    >>> canonical("file:/data/my table"), canonical("s3a://bucket/out/")
+    ('/data/my table', 's3://bucket/out')
+    """
+    location = re.sub(r"^s3[an]://", "s3://", location)  # Hadoop's names
+    local = re.sub(r"^file:/+", "/", location)  # Spark does not escape these
+    return location.rstrip("/") if _URI.match(local) else os.path.abspath(local)  # noqa: PTH100 - may not exist yet
+
+
 def _by_uri(location: str) -> tuple[Store, str]:
     """The store of a URI that pyarrow knows, and the path in it."""
-    uri = re.sub(r"^file:/+", "file:///", location)
     with _explained("open", location):
         try:
-            filesystem, root = pyarrow.fs.FileSystem.from_uri(uri)
+            filesystem, root = pyarrow.fs.FileSystem.from_uri(location)
         except ValueError as error:  # pyarrow's word for a URI that it cannot read
             raise OSError(str(error)) from error
-    if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
-        return LocalDisk(), root
     renames = isinstance(filesystem, pyarrow.fs.HadoopFileSystem)
     return (RenamingFiles if renames else ArrowObjects)(filesystem), root
 

@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import EquipoiseError, Fenced, UserFunctionFailed
+from equipoise import Fenced, UserFunctionFailed
 from equipoise.spark import stateful
 from equipoise.spark.stream.failures import translated, translating
 from equipoise.state.fencing import claim
@@ -158,14 +158,19 @@ def test_an_initial_state_that_fails_is_named_first(feed, spark, collected, tmp_
         made.start(collected, str(tmp_path / "checkpoint"))
 
 
-def test_a_sink_that_raises_is_spark_s_own_error(started):
+def test_a_sink_that_raises_is_named_first_and_the_batch_is_said_to_be_due(started):
     def full(df, batch):  # noqa: ARG001 - as Spark calls it
         raise OSError("the sink is full")
 
     query = started(Failing(), full)
-    with pytest.raises(StreamingQueryException, match="OSError: the sink is full"):
+    line = full.__code__.co_firstlineno + 1
+    said = (
+        rf"^OSError in the sink \(.*test_failures.py, line {line}, in full\): the sink is full\n"
+        r"Batch 0 is committed and not delivered\. Mend the sink and start the query again"
+    )
+    with pytest.raises(UserFunctionFailed, match=said):
         query.awaitTermination()
-    assert not isinstance(query.exception(), EquipoiseError)
+    assert type(query.exception()) is UserFunctionFailed
 
 
 def test_a_query_that_was_taken_over_says_so(started, tmp_path):

@@ -78,6 +78,23 @@ class Order(StatefulProcessor):
         pass
 
 
+class Noting(Order):
+    """Yields the name of its second variable, as often as its key had rows."""
+
+    def __init__(self, variable):
+        self.name = variable
+
+    def init(self, handle):
+        super().init(handle)
+        self.notes = handle.getValueState(self.name, TEXT)
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own name
+        list(rows)
+        text = (self.notes.get() or ("",))[0] + self.name
+        self.notes.update((text,))
+        yield pd.DataFrame({"k": [key[0]], "text": [text], "frames": [1]})
+
+
 class Alarm(StatefulProcessor):
     """An alarm for each row, an hour after its event or its processing."""
 
@@ -414,6 +431,32 @@ def test_a_record_that_a_query_which_was_taken_over_wrote_first_is_gone_on_from(
         plain.process(batch)
     assert second.state() == plain.state()
     assert found(second.process(frame(("a", 4)))) == found(plain.process(frame(("a", 4))))
+
+
+def test_a_record_of_other_state_variables_that_came_first_is_not_gone_on_from(tmp_path, monkeypatch):
+    """Two releases of a processor that each add a variable would give both the same place in the entries."""
+    schema, rows = pa.schema({"k": pa.string(), "text": pa.string(), "frames": pa.int64()}), frame(("a", 1), ("b", 2))
+
+    def started(variable):
+        return LocalQuery(Noting(variable), "k", ROWS, schema, str(tmp_path))
+
+    with LocalQuery(Order(), "k", ROWS, schema, str(tmp_path)) as query:
+        query.process(rows)
+    first, second = started("old"), started("new")
+
+    def meanwhile(point):
+        if point == "driver.before-commit":
+            failpoints.watchers.remove(meanwhile)
+            with pytest.raises(Fenced, match="another query has taken over"):
+                first.process(rows)
+
+    monkeypatch.setattr(failpoints, "watchers", [meanwhile])
+    with pytest.raises(Mismatch, match=r"with the state variables old, text, .* start this query again"):
+        second.process(rows)
+    with pytest.raises(Mismatch, match="start this query again"):
+        second.process(rows)
+    third = started("new")
+    assert [sorted(third.process(rows)["text"]) for _ in range(3)] == [["old"] * 2, ["new"] * 2, ["newnew"] * 2]
 
 
 def test_a_query_that_is_taken_over_before_it_delivers_again_does_not(tmp_path, monkeypatch):

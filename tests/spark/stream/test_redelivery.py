@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
@@ -64,7 +63,7 @@ class FailingOnce:
 def test_a_sink_that_failed_is_given_the_same_rows_again(feed, ours):
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("b", 4)])
     sink = FailingOnce(1)
-    with pytest.raises(StreamingQueryException, match="the sink is full"):
+    with pytest.raises(UserFunctionFailed, match=r"^OSError in the sink .*: the sink is full"):
         ours(source.stream(), "k", Random(), OUT, sink=sink)
     ours(source.stream(), "k", Random(), OUT, sink=sink)
     batches, rows = zip(*sink.given, strict=True)
@@ -92,8 +91,11 @@ def test_a_committed_batch_that_spark_runs_again_is_delivered_not_computed(feed,
 
 @pytest.mark.parametrize("how", ["corrupt", "missing"])
 def test_a_lost_output_is_not_passed_over_even_if_the_session_says_so(feed, ours, conf, how):
+    lost = []
+
     def damaging(df, _):
         [path] = [Path(name.removeprefix("file://")) for name in df.inputFiles()]
+        lost.append(path.name)
         if how == "corrupt":
             path.write_bytes(b"rubbish")
         else:
@@ -102,8 +104,9 @@ def test_a_lost_output_is_not_passed_over_even_if_the_session_says_so(feed, ours
 
     source = feed("k string, v int", [("a", 1)])
     ignoring = conf(spark__sql__files__ignoreCorruptFiles="true", spark__sql__files__ignoreMissingFiles="true")
-    with ignoring, pytest.raises(StreamingQueryException):
+    with ignoring, pytest.raises(UserFunctionFailed) as failure:
         ours(source.stream(), "k", Random(), OUT, 1, sink=damaging)
+    assert lost[0] in str(failure.value)
 
 
 def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):

@@ -1,10 +1,12 @@
 """Ready sinks, and what they do with a batch that comes again."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from equipoise import Damaged, InvalidArgument, Mismatch
+from equipoise import Damaged, Fenced, InvalidArgument, Mismatch
 from equipoise.spark import sinks
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.outputs import Outputs
@@ -34,8 +36,8 @@ class Checkpoint:
             with Outputs(self.storage, number + 1, SCHEMA, "UTC") as output:
                 output.add_table(pa.table([list(values), [f"text {value}" for value in values]], schema=SCHEMA))
                 made += output.finish()
-        given = no_rows if self.spark is None else lambda: rows(self.spark, *(v for values in files for v in values))
-        return Delivery("query", number, self.storage, made, given)
+        empty = no_rows if self.spark is None else lambda: rows(self.spark)
+        return Delivery(number, self.storage, made, no_rows, empty, check=lambda: None)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def contents(folder):
 
 
 def test_parquet_files_lie_directly_below_the_path_and_no_spark_job_runs(checkpoint, spark, tmp_path):
-    sink = sinks.parquet(f"{tmp_path}/out/", compression="zstd")
+    sink = sinks.parquet(f"{tmp_path}/out/", compression="ZSTD")
     for delivery in (checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1), checkpoint.batch(2, [4])):
         deliver(sink, delivery)
     names = [f"part-{0:020d}-00000.parquet", f"part-{0:020d}-00001.parquet", f"part-{2:020d}-00000.parquet"]
@@ -80,6 +82,26 @@ def test_half_a_batch_is_completed(checkpoint, tmp_path):
     (tmp_path / "out" / ".another.tmp").write_bytes(b"of somebody else")
     deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == before | {".another.tmp": b"of somebody else"}
+
+
+def test_a_driver_that_was_taken_over_does_not_delete_the_half_copy_of_its_successor(
+    checkpoint, spark, tmp_path, table
+):
+    def taken_over():
+        raise Fenced("another query has taken over")
+
+    half = [tmp_path / "out" / f".part-{0:020d}-00000.parquet.half.tmp", tmp_path / "table/batch=0/.part-0.half.tmp"]
+    for path in half:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"of the successor")
+    late = replace(checkpoint.batch(0, [1]), check=taken_over, empty=lambda: rows(spark))
+    into_table = sinks.table(table, path=f"{tmp_path}/table")
+    for sink in (sinks.parquet(f"{tmp_path}/out"), into_table):
+        with pytest.raises(Fenced):
+            deliver(sink, late)
+    assert all(path.read_bytes() == b"of the successor" for path in half)
+    deliver(into_table, replace(late, check=lambda: None))
+    assert not half[1].exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"other bytes"])
@@ -136,6 +158,33 @@ def test_a_table_with_other_columns_is_refused(spark, tmp_path, table):
     with pytest.raises(Mismatch, match=rf"{table} has the columns struct<n:int.*output with the batch is struct<n:big"):
         deliver(sinks.table(table), Checkpoint(tmp_path / "cp", spark).batch(0, [1]))
     assert spark.table(table).count() == 0
+
+
+def test_a_table_may_lie_below_any_path_and_is_checked_before_anything_is_committed(spark, tmp_path, table):
+    checkpoint = Checkpoint(tmp_path / "cp", spark)
+    place = f"{tmp_path}/it's a place"
+    sink = sinks.table(table, path=place)
+    sink.prepare(rows(spark))
+    deliver(sink, checkpoint.batch(0, [1]))
+    deliver(sinks.table(table), checkpoint.batch(1, [2]))
+    assert sorted(map(tuple, spark.table(table).collect())) == [(1, "text 1", 0), (2, "text 2", 1)]
+    with pytest.raises(Mismatch, match=rf"keeps its files in .*it's a place, and path is {tmp_path}/other; leave path"):
+        sinks.table(table, path=f"{tmp_path}/other").prepare(rows(spark))
+
+
+def test_types_and_names_that_sql_would_need_quoted_are_taken(spark, table):
+    odd = "`a b` struct<`c d`: int>, xs array<int>"
+    schema = spark.createDataFrame([], odd).schema
+    schema["xs"].dataType.containsNull = False
+    for _ in range(2):
+        sinks.table(table).prepare(spark.createDataFrame([], schema))
+    assert spark.table(table).schema.simpleString() == "struct<a b:struct<c d:int>,xs:array<int>,batch:bigint>"
+
+
+def test_an_output_column_of_the_name_of_the_partition_is_refused(spark, table):
+    with pytest.raises(InvalidArgument, match=r"the output has a column 'batch', .*give that column another name"):
+        sinks.table(table).prepare(spark.createDataFrame([], "n long, batch long"))
+    assert not spark.catalog.tableExists(table)
 
 
 def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tmp_path, table):

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pyspark import cloudpickle
 
 from equipoise.spark import Aggregator, stateful
 from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.fencing import tenancy
+from equipoise.state.fencing import claim, tenancy
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -33,6 +34,19 @@ class Count(Aggregator):
 
     def finish(self, key, buffer):
         return (*key, *buffer)
+
+
+class Ending:
+    """A sink that is stopped while it takes a batch, and takes it to its end."""
+
+    def __init__(self, batch):
+        self.batch, self.given, self.inside, self.go = batch, [], threading.Event(), threading.Event()
+
+    def __call__(self, _df, batch):
+        if batch == self.batch:
+            self.inside.set()
+            assert self.go.wait(PATIENCE)
+        self.given.append(batch)
 
 
 class Slow:
@@ -76,15 +90,41 @@ def start(source, tmp_path, sink):
     return made.start(sink, str(tmp_path / "cp"), trigger={"availableNow": True})
 
 
-def stop(query, sink):
+def stop(query, sink, before=lambda: None):
     """Stop a query inside its sink."""
     end = time.monotonic() + PATIENCE
     while not Path(sink.folder, "inside").exists():
         assert query.isActive
         assert time.monotonic() < end
         time.sleep(0.02)
+    before()
     query.stop()
     Path(sink.folder, "go").touch()
+
+
+def test_a_batch_that_the_sink_took_while_the_query_was_stopped_is_not_delivered_again(source, tmp_path):
+    sink = Ending(1)
+    query = start(source, tmp_path, sink)
+    assert sink.inside.wait(PATIENCE)
+    stopping = [threading.Thread(target=query.stop) for _ in range(2)]
+    for thread in stopping:
+        thread.start()
+    sink.go.set()
+    for thread in stopping:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert sink.given == [0, 1]
+    start(source, tmp_path, sink).awaitTermination()
+    assert sink.given == [0, 1, 2]
+
+
+def test_a_query_that_was_taken_over_leaves_its_batch_to_the_other(source, tmp_path, caplog):
+    sink = Slow(1, tmp_path)
+    query = start(source, tmp_path, sink)
+    with caplog.at_level(logging.WARNING):
+        stop(query, sink, before=lambda: claim(Storage(str(tmp_path / "cp")), lambda _: False))
+    assert "the last committed batch is left to the query that has taken over: another query has taken" in caplog.text
+    assert [batch for batch, _ in sink.given] == [0]
 
 
 @pytest.fixture
@@ -98,7 +138,7 @@ def test_what_was_committed_is_delivered_on_stop_and_not_again_at_the_next_start
     storage = Storage(str(tmp_path / "cp"))
     assert CommitLog(storage).head() == 2
     assert sink.given == [(0, [("a", 1), ("b", 1)]), (1, [("a", 2)])]
-    assert Checkpoint(storage).is_delivered(2)
+    assert Checkpoint(storage).is_delivered(CommitLog(storage).read(2))
     assert tenancy(storage) == "ended"
     start(source, tmp_path, sink).awaitTermination()
     assert [batch for batch, _ in sink.given] == [0, 1, 2]
@@ -109,9 +149,11 @@ def test_a_delivery_on_stop_that_fails_is_told_and_made_at_the_next_start(source
     sink = Slow(1, tmp_path, fails=1)
     with caplog.at_level(logging.WARNING):
         stop(start(source, tmp_path, sink), sink)
-    assert (
-        "the last committed batch is not delivered; the next start delivers it: the sink is out of order" in caplog.text
+    said = (
+        "the last committed batch is not delivered; the next start delivers it: UserFunctionFailed: OSError in the sink"
     )
+    assert said in caplog.text
+    assert "raise OSError" in caplog.text
     assert [batch for batch, _ in sink.given] == [0]
     start(source, tmp_path, sink).awaitTermination()
     assert [batch for batch, _ in sink.given] == [0, 1, 2]

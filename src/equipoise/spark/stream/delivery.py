@@ -1,7 +1,8 @@
 """How a committed batch reaches its sink.
 
 A sink is a function of (DataFrame, number of the batch), or a ``FileSink``, which takes the committed files themselves.
-Either may be given the last batch again after a crash, with the same rows. Neither is asked to replace anything.
+Either may be given the last batch again after a crash or a stop, with the same rows. Neither is asked to replace
+anything.
 """
 
 from abc import ABC, abstractmethod
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from equipoise.errors import EquipoiseError, UserFunctionFailed
+from equipoise.spark.stream.runners import raised_at, traced
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage
 
@@ -19,8 +22,6 @@ class Delivery:
 
     Parameters
     ----------
-    query
-        Name of the query among all; it stays the same over restarts.
     batch
         Number of the batch.
     storage
@@ -29,17 +30,31 @@ class Delivery:
         Output files of the batch, paths below the checkpoint.
     rows
         Makes a DataFrame of them.
+    empty
+        Makes a DataFrame of their schema without rows.
+    check
+        Raises where another query has taken over.
     """
 
-    query: str
     batch: int
     storage: Storage
     files: list[OutputFile]
     rows: Callable[[], Any]
+    empty: Callable[[], Any]
+    check: Callable[[], None]
 
 
 class FileSink(ABC):
     """A sink that takes the files of a batch, without a Spark job."""
+
+    def prepare(self, empty: Any) -> None:  # noqa: B027 - most sinks have nothing to prepare
+        """Check, before the query starts, that batches can be delivered.
+
+        Parameters
+        ----------
+        empty
+            DataFrame of the output schema without rows.
+        """
 
     @abstractmethod
     def deliver(self, delivery: Delivery) -> None:
@@ -54,5 +69,15 @@ def deliver(sink: Sink, delivery: Delivery) -> None:
     """Hand a batch to its sink."""
     if isinstance(sink, FileSink):
         sink.deliver(delivery)
-    else:
-        sink(delivery.rows(), delivery.batch)
+        return
+    rows = delivery.rows()
+    try:
+        sink(rows, delivery.batch)
+    except EquipoiseError:
+        raise
+    except Exception as error:
+        raise UserFunctionFailed(
+            f"{type(error).__name__} in the sink{raised_at(error)}: {error}\n"
+            f"Batch {delivery.batch} is committed and not delivered. Mend the sink and start the query again on the "
+            f"same checkpoint: the batch is delivered first.\n{traced(error)}"
+        ) from error

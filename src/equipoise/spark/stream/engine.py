@@ -19,7 +19,7 @@ from typing import Any, Generic
 import msgspec
 
 from equipoise.adapt import BatchLoads, Work, task_slowness
-from equipoise.errors import Damaged, LogBroken, UserFunctionFailed
+from equipoise.errors import Damaged, LogBroken, Mismatch, UserFunctionFailed
 from equipoise.failpoints import failpoint
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.jobs import Jobs, Rows
@@ -68,14 +68,16 @@ class Engine(Generic[Rows]):
         self._clock = clock
         self._seconds = seconds
         self._progress: _Progress | None = None
+        self._delivered = -1  # last version that the sink took from this process
         self._running = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in {"_progress", "_running"}}
+        own = {"_progress", "_delivered", "_running"}
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self._progress, self._running = None, threading.Lock()
+        self._progress, self._delivered, self._running = None, -1, threading.Lock()
 
     def __call__(self, rows: Rows, batch: int) -> None:
         """Run a micro-batch, or deliver it again."""
@@ -96,6 +98,7 @@ class Engine(Generic[Rows]):
                 self._deliver_again(progress, rows)
             else:
                 self._deliver(progress, rows)
+            self._delivered = version
             progress.tidy()
 
     def initialise(self, rows: Rows | None) -> None:
@@ -113,7 +116,8 @@ class Engine(Generic[Rows]):
     def deliver_last(self, rows: Rows) -> bool:
         """Deliver the last batch where Spark does not know that it was; gives whether that was so.
 
-        For a query that has been stopped: Spark would deliver it at the next start.
+        For a query that has been stopped: Spark would deliver it at the next start. A batch that the sink took before
+        Spark was interrupted is only marked as delivered.
 
         Parameters
         ----------
@@ -130,17 +134,17 @@ class Engine(Generic[Rows]):
             if undelivered(storage, CommitLog(storage).head()) is None:
                 return False
             with self._settings.epoch.reported_first():
-                self._progress = None  # another process may have run the batches
                 progress = self._recovered()
-                self._deliver_again(progress, rows)
-                progress.checkpoint.mark_delivered(progress.head)
+                if self._delivered != progress.head:
+                    self._deliver_again(progress, rows)
+                progress.checkpoint.mark_delivered(progress.last)
             return True
         finally:
             self._running.release()
 
     def _deliver_again(self, progress: "_Progress", rows: Rows) -> None:
         """Deliver a batch that Spark does not know to be delivered, unless it was, after a stop."""
-        if not progress.checkpoint.is_delivered(progress.head):
+        if not progress.checkpoint.is_delivered(progress.last):
             verify_outputs(progress.storage, progress.last)
             self._deliver(progress, rows)
 
@@ -155,7 +159,9 @@ class Engine(Generic[Rows]):
             epoch.check()  # making it takes time, and it is delivered next
             return made
 
-        delivery = Delivery(self._settings.identity.name, commit.batch, storage, commit.outputs, output)
+        delivery = Delivery(
+            commit.batch, storage, commit.outputs, output, empty=lambda: self._jobs.outputs(rows, []), check=epoch.check
+        )
         epoch.check()
         deliver(self._settings.sink, delivery)
         failpoint("driver.after-sink")
@@ -260,7 +266,7 @@ class _Progress:
         last = self.log.adopt(settings.epoch)
         self.head = -1 if last is None else last.version
         self.table = self.log.table(self.head) if self.head >= 0 else GroupTable()
-        self._garbage = GarbageCollector(self.storage, settings.retain)
+        self._garbage = GarbageCollector(settings.epoch, settings.retain)
         self.removed: frozenset[int] = frozenset()
         self.next_plan = NextPlan(settings, self.checkpoint)
         if last is None:
@@ -269,7 +275,9 @@ class _Progress:
             self.watermark_ms = self.late_ms = 0
             return
         self.last = last
-        stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in self.last.variables.items()}
+        stored = _variables(last)
+        if not _same_places(stored, settings.variables):
+            raise _changed_meanwhile(last)
         self.removed = removed_tags(stored)  # their entries went with the commit that first said so
         self._garbage.sweep(self.log, self.table)
         self.plan = self.checkpoint.plan(self.last.plan)
@@ -281,8 +289,11 @@ class _Progress:
         if commit.version:
             self.spark.sync(commit.batch)
         failpoint("driver.before-commit")
+        own = _variables(commit)
         commit = self.log.append(commit, self._settings.epoch)
         failpoint("driver.after-commit")
+        if _variables(commit) != own:  # the record of a query that was taken over came first
+            raise _changed_meanwhile(commit)
         idle = self.table.advance(commit)
         self.head, self.last = commit.version, commit
         self._garbage.retire(commit.version, idle)
@@ -309,6 +320,25 @@ class _Progress:
         self.previous_plan, self.plan_name = self.plan, commit.next_plan
         if commit.next_plan != commit.plan:
             self.plan = self.checkpoint.plan(commit.next_plan)
+
+
+def _variables(commit: Commit) -> dict[str, VariableSpec]:
+    return {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
+
+
+def _same_places(stored: dict[str, VariableSpec], declared: dict[str, VariableSpec]) -> bool:
+    """Whether no entry of the state would be read as that of another variable."""
+    by_tag = {spec.tag: name for name, spec in stored.items()}
+    return all(by_tag.get(spec.tag, name) == name for name, spec in declared.items())
+
+
+def _changed_meanwhile(commit: Commit) -> Mismatch:
+    """The error for a commit by a query with other state variables, while this one was starting."""
+    return Mismatch(
+        f"batch {commit.batch} was committed by the query that this one takes over, with the state variables "
+        f"{', '.join(sorted(commit.variables)) or 'none'}, after this query had read which ones there are; start this "
+        "query again, it goes on from that commit"
+    )
 
 
 def wall_clock() -> int:

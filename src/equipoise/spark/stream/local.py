@@ -276,8 +276,7 @@ class LocalQuery(Steering):
     def _plan(self, batch: int, table: pa.Table) -> None:
         """Write down what the batch is, as Spark does before it runs one."""
         storage, path = self._epoch.storage, f"{OFFSETS}/{batch}"
-        digest = hashlib.sha256(str(table.to_pydict()).encode("utf-8", "surrogatepass")).hexdigest()
-        offsets = seal("rows", 1, digest)
+        offsets = seal("rows", 2, _digest(table))
         if CommitLog(storage).head() <= batch:
             storage.write(path, offsets)
         elif storage.exists(path) and storage.read(path) != offsets:
@@ -314,6 +313,14 @@ class LocalQuery(Steering):
             typed = table.column(name).cast(self._schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, typed)
         return table.select(code.initial_columns(keys, table.column_names))
+
+
+def _digest(table: pa.Table) -> str:
+    """SHA-256 of the rows, however the table is cut into chunks."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def _columns(rows: pd.DataFrame | pa.Table) -> list[str]:

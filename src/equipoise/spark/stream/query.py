@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from equipoise.errors import EquipoiseError
+from equipoise.errors import EquipoiseError, Fenced
 from equipoise.spark.stream.failures import translated, translating
 from equipoise.spark.stream.query_history import QueryHistory, history
 from equipoise.spark.stream.state_reader import read_state
@@ -38,7 +38,7 @@ class StatefulQuery(Steering):
     """
 
     def __init__(
-        self, query: StreamingQuery, epoch: Epoch, spark: SparkSession, deliver_last: Callable[[], bool]
+        self, query: StreamingQuery, epoch: Epoch, spark: SparkSession, deliver_last: Callable[[], bool] | None
     ) -> None:
         super().__init__(epoch.storage)
         self._deliver_last = deliver_last
@@ -71,11 +71,13 @@ class StatefulQuery(Steering):
     def stop(self) -> None:
         """Stop the query and wait until it has ended and the checkpoint is free.
 
-        A batch that was committed and not delivered when the query stopped is delivered now. If that fails, a warning
-        says so, and the batch is delivered at the next start.
+        On Classic, a batch that was committed and not delivered when the query stopped is delivered now, so stopping
+        takes as long as the sink does. If that fails, a warning says so, and the next start delivers the batch. On
+        Connect, where the sink runs on the server, the next start always does.
         """
         with translating():
-            self._stopping = self.query.isActive
+            if self.query.isActive:  # it only ever becomes true, so that callers at the same time agree
+                self._stopping = True
             self.query.stop()
         self._releasing.join()
 
@@ -97,10 +99,19 @@ class StatefulQuery(Steering):
         _active.pop(self._epoch.owner, None)
 
     def _deliver_rest(self) -> None:
+        if self._deliver_last is None:
+            return
         try:
             self._deliver_last()
+        except Fenced as error:
+            _log.warning("the last committed batch is left to the query that has taken over: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever the sink raises
-            _log.warning("the last committed batch is not delivered; the next start delivers it: %s", error)
+            _log.warning(
+                "the last committed batch is not delivered; the next start delivers it: %s: %s",
+                type(error).__name__,
+                error,
+                exc_info=True,
+            )
 
 
 def _has_ended(query: StreamingQuery) -> bool:

@@ -65,8 +65,8 @@ class QueryHistory:
         ``batch``, ``time``, ``watermark``
             Number of the batch, its processing time, and the watermark that it ran under.
         ``delivered``
-            Whether the batch has reached the sink. Only the last one may not have: it is on its way, or the query ended
-            before it was delivered, and the next start delivers it.
+            Whether the batch has reached the sink. False for the last batch while it is being delivered, or if the
+            query ended before; then the next start delivers it.
         ``rows``, ``output_rows``, ``split_rows``
             Rows that came in and went out; rows of split keys, which other tasks reduced than those that own the keys.
         ``seconds``, ``work_seconds``, ``target_seconds``

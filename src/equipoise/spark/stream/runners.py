@@ -1,5 +1,6 @@
 """Runs user code over the keys of a task: what a runner is, and the one for Spark's ``StatefulProcessor``."""
 
+import os
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -28,7 +29,7 @@ from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
 
-_PACKAGE = str(Path(equipoise.__file__).parent)
+_PACKAGE = str(Path(equipoise.__file__).parent) + os.sep
 ViewOf = Callable[[int], GroupTransaction]
 
 
@@ -248,7 +249,7 @@ def failed_for(order: Order, what: str, whom: str, error: Exception) -> UserFunc
     """The error to raise when the user's code failed: the user's exception and line, then what to do."""
     where = "with the initial state" if order.initial else f"in batch {order.batch}"
     return UserFunctionFailed(
-        f"{type(error).__name__} in {what}{_line(error, what)}: {error}\n"
+        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n"
         f"It was called{whom} {where}, of which nothing was committed. Mend the function and start the "
         f"query again on the same checkpoint.\n{traced(error)}"
     )
@@ -263,8 +264,8 @@ def told(order: Order, what: str) -> Iterator[None]:
         raise failed_for(order, what, "", error) from error
 
 
-def _line(error: Exception, what: str) -> str:
-    """Place in the user's code that an exception passed through last; empty where there is none.
+def raised_at(error: Exception, what: str = "") -> str:
+    """Place in the user's code that an exception passed through last, in brackets; empty where there is none.
 
     The name of the function there is left out where it is ``what``.
     """

@@ -1,4 +1,4 @@
-"""Ready sinks. A sink may be given the last batch again after a crash; each says what then happens.
+"""Ready sinks. A sink may be given the last batch again after a crash or a stop; each says what then happens.
 
 A committed batch never changes, so ``parquet`` and ``table`` never replace anything. They copy the committed files to
 names that follow from the batch and the place of the file in it. A copy that is there already is left alone if its
@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from equipoise.errors import AlreadyThere, Damaged, InvalidArgument, Mismatch
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
 from equipoise.state.log import OutputFile
-from equipoise.storage import Storage, StoredFile
+from equipoise.storage import Storage, StoredFile, canonical
 
 BATCH = "batch"
 """Column of a table that says which batch a row came with."""
@@ -27,6 +27,8 @@ _COMPRESSION = "zstd"
 
 def parquet(path: str, **options: Any) -> FileSink:
     """Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
+
+    A batch is one or more files, which appear one after the other.
 
     Parameters
     ----------
@@ -45,16 +47,16 @@ def table(name: str, *, format: str = "parquet", path: str | None = None, **opti
     Parameters
     ----------
     name
-        The table; it is created if it does not exist. One that exists must have the output's columns, and ``batch``
-        as its last column and only partition.
+        A table of this query alone; it is created if it does not exist. One that exists must have the output's
+        columns, and ``batch`` as its last column and only partition.
     format
         ``parquet``; other formats keep a log of their own, to which files cannot be copied.
     path
-        Where a new table keeps its files; default: where the catalog puts them.
+        Where a new table keeps its files; default: where the catalog puts them. A table that exists must be there.
     **options
         As for ``parquet``.
     """
-    if format.lower() != "parquet":
+    if str(format).lower() != "parquet":
         raise InvalidArgument(
             f"sinks.table copies Parquet files and cannot write a table of format {format!r}; give start() a function "
             "of (DataFrame, batch) that appends with the format's own transaction number, for example Delta's "
@@ -116,7 +118,7 @@ class ParquetFiles(FileSink):
     def deliver(self, delivery: Delivery) -> None:
         """Copy the files of a batch."""
         if not self._is_clean:  # a driver that was killed may have left half a copy
-            self._target.clean("", _PART)
+            self._target.clean("", delivery.check, _PART)
             self._is_clean = True
         copy_files(delivery, self._target, "")
 
@@ -136,25 +138,38 @@ class ParquetTable(FileSink):
         self._name, self._path = name, path
         self._target: Storage | None = None
 
+    def prepare(self, empty: DataFrame) -> None:
+        """Create the table if it does not exist, and refuse one that cannot take the batches."""
+        self._target = Storage(self._location(empty))
+
     def deliver(self, delivery: Delivery) -> None:
         """Copy the files of a batch and tell the catalog of its partition."""
-        rows: DataFrame = delivery.rows()
+        empty: DataFrame = delivery.empty()
         if self._target is None:
-            self._target = Storage(self._location(rows))
+            self.prepare(empty)
+        assert self._target is not None  # noqa: S101 - this tells the type checker
         if delivery.files:
-            copy_files(delivery, self._target, f"{BATCH}={delivery.batch}/")
+            folder = f"{BATCH}={delivery.batch}"
+            self._target.clean(folder, delivery.check, _PART)  # half a copy of a driver that was killed
+            copy_files(delivery, self._target, f"{folder}/")
             add = f"ALTER TABLE {self._name} ADD IF NOT EXISTS PARTITION ({BATCH} = {delivery.batch})"
-            rows.sparkSession.sql(add)
+            empty.sparkSession.sql(add)
 
-    def _location(self, rows: DataFrame) -> str:
+    def _location(self, empty: DataFrame) -> str:
         """Folder of the table, which is created if it does not exist."""
-        spark = rows.sparkSession
-        expected = StructType([*rows.schema.fields, StructField(BATCH, LongType())])
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in expected.fields)
-        at = "" if self._path is None else f" LOCATION '{self._path}'"
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {self._name} ({columns}) USING parquet PARTITIONED BY ({BATCH}){at}")
+        spark = empty.sparkSession
+        if BATCH in empty.columns:
+            raise InvalidArgument(
+                f"the output has a column {BATCH!r}, which sinks.table adds to its table; give that column another name"
+            )
+        expected = StructType([*empty.schema.fields, StructField(BATCH, LongType())])
+        create = f"CREATE TABLE IF NOT EXISTS {self._name} ({expected.toDDL()}) USING parquet PARTITIONED BY ({BATCH})"
+        if self._path is None:
+            spark.sql(create)
+        else:
+            spark.sql(f"{create} LOCATION :path", args={"path": self._path})
         found = spark.table(self._name).schema
-        if [(field.name, field.dataType) for field in found] != [(field.name, field.dataType) for field in expected]:
+        if found.simpleString() != expected.simpleString():
             raise Mismatch(
                 f"the table {self._name} has the columns {found.simpleString()}, and the query's output with the batch "
                 f"is {expected.simpleString()}; give a table with these columns, partitioned by {BATCH}, or a new name"
@@ -174,7 +189,13 @@ class ParquetTable(FileSink):
                 f"the table {self._name} has the format {provider or 'unknown'!r}, and sinks.table copies Parquet "
                 "files; give start() a function of (DataFrame, batch) that writes to it"
             )
-        return str(described["Location"])
+        location = str(described["Location"])
+        if self._path is not None and canonical(location) != canonical(self._path):
+            raise Mismatch(
+                f"the table {self._name} keeps its files in {location}, and path is {self._path}; leave path out, or "
+                "give a new name"
+            )
+        return location
 
 
 def copy_files(delivery: Delivery, target: Storage, folder: str) -> None:
@@ -220,7 +241,8 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
 
 
 def _require_no_options(sink: str, options: dict[str, Any]) -> None:
-    refused = {name: value for name, value in options.items() if (name, value) != ("compression", _COMPRESSION)}
+    asked = {(name, str(value).lower()): value for name, value in options.items()}
+    refused = {name: value for (name, text), value in asked.items() if (name, text) != ("compression", _COMPRESSION)}
     if refused:
         raise InvalidArgument(
             f"sinks.{sink} copies the committed files, zstd-compressed Parquet, and cannot honour the option "

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
 from equipoise.durations import seconds_of
 from equipoise.errors import InvalidArgument
-from equipoise.spark.cluster import partition_count, task_slots
+from equipoise.spark.cluster import is_connect, partition_count, task_slots
 from equipoise.spark.keys import as_column, resolve_key
 from equipoise.spark.stream.delivery import FileSink, Sink
 from equipoise.spark.stream.engine import Engine, wall_clock
@@ -212,8 +213,8 @@ class StatefulStream:
         Parameters
         ----------
         sink
-            A function of (DataFrame, batch number), or one of ``equipoise.spark.sinks``. After a crash it may be given
-            the last batch again, with the same rows.
+            A function of (DataFrame, batch number), or one of ``equipoise.spark.sinks``. After a crash or a stop it may
+            be given the last batch again, with the same rows.
         checkpointLocation
             A folder of this query alone, local or any URI that ``pyarrow.fs`` and Spark know.
         trigger
@@ -224,6 +225,8 @@ class StatefulStream:
         if not callable(sink) and not isinstance(sink, FileSink):
             raise InvalidArgument("sink must be a function of (DataFrame, batch number); see equipoise.spark.sinks")
         triggered = {"processingTime": trigger} if isinstance(trigger, str) else dict(trigger or {})
+        if isinstance(sink, FileSink):
+            sink.prepare(self._spark.createDataFrame([], self._output_schema))
         storage = Storage(checkpointLocation)
         checkpoint = Checkpoint(storage)
         settings = self._settings(checkpoint, sink, triggered)
@@ -241,7 +244,9 @@ class StatefulStream:
         except BaseException:
             settings.epoch.release()
             raise
-        return StatefulQuery(query, settings.epoch, self._spark, lambda: engine.deliver_last(self._spark.range(0)))
+        runs_here = not is_connect(self._spark)  # on Connect the server calls the sink, where its files are
+        deliver_last = partial(engine.deliver_last, self._spark.range(0)) if runs_here else None
+        return StatefulQuery(query, settings.epoch, self._spark, deliver_last)
 
     def _jobs(self, settings: Settings) -> SparkJobs:
         """How the tasks of a batch are run."""
