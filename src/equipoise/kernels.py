@@ -182,6 +182,10 @@ def _new_dispatcher(function: FunctionType, options: dict[str, Any]) -> Callable
     return dispatcher  # type: ignore[no-any-return]
 
 
+_CACHE_ERRORS = (OSError, EOFError, PickleError)
+"""A file cannot be read or written, or an index ends early or is damaged; numba reads the index to save, too."""
+
+
 class _OptionalCache:
     """numba's cache on disk of one function, without its errors: what cannot be read or written is compiled.
 
@@ -197,11 +201,11 @@ class _OptionalCache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Load compiled code; ``None`` if there is none that can be read."""
-        with suppress(OSError, EOFError, PickleError):
+        with suppress(*_CACHE_ERRORS):
             return self._cache.load_overload(signature, target)
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Save compiled code if it can be written."""
-        with suppress(OSError):
+        with suppress(*_CACHE_ERRORS):
             self._cache.save_overload(signature, compiled)
