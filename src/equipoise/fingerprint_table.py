@@ -8,8 +8,9 @@ tombstones and a table never degrades. The caller keeps the load at or under one
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from equipoise.kernels import kernel
 
 EMPTY = -1
 
@@ -27,14 +28,14 @@ def new_table(count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     return np.zeros(capacity, dtype=np.int64), np.full(capacity, EMPTY, dtype=np.int32)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def home_slot(key: int, mask: int) -> int:
     """Slot at which the search for ``key`` starts."""
     spread = np.uint64(key) * _SPREAD
     return np.int64((spread >> np.uint64(32)) & np.uint64(mask))  # type: ignore[return-value]
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def find(keys: Any, values: Any, key: int) -> int:
     """Slot of ``key``, or the free slot where it would go."""
     mask = len(keys) - 1
@@ -44,13 +45,13 @@ def find(keys: Any, values: Any, key: int) -> int:
     return slot
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def get(keys: Any, values: Any, key: int) -> int:
     """Value of ``key``, or ``EMPTY``."""
     return values[find(keys, values, key)]  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def put(keys: Any, values: Any, key: int, value: int) -> None:
     """Insert or overwrite ``key``."""
     slot = find(keys, values, key)
@@ -58,7 +59,7 @@ def put(keys: Any, values: Any, key: int, value: int) -> None:
     values[slot] = value
 
 
-@njit(cache=True)
+@kernel
 def remove(keys: Any, values: Any, key: int) -> None:
     """Delete ``key``, which must be present."""
     mask = len(keys) - 1
@@ -77,14 +78,14 @@ def remove(keys: Any, values: Any, key: int) -> None:
     values[hole] = EMPTY
 
 
-@njit(cache=True)
+@kernel
 def fill(keys: Any, values: Any, new_keys: Any) -> None:
     """Map each of ``new_keys`` to its index."""
     for i in range(len(new_keys)):
         put(keys, values, new_keys[i], i)
 
 
-@njit(cache=True)
+@kernel
 def put_all(keys: Any, values: Any, new_keys: Any, new_values: Any) -> None:
     """Insert or overwrite each of ``new_keys``."""
     for i in range(len(new_keys)):

@@ -24,11 +24,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument
+from equipoise.kernels import kernel
 
 FINGERPRINT_SEED = 42
 """The seed of Spark's ``xxhash64``. Histograms and plans carry the seed they were made with."""
@@ -40,12 +40,12 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _rotate(x: Any, bits: int) -> Any:
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _finish(h: Any) -> Any:
     h ^= h >> np.uint64(33)
     h *= _P2
@@ -54,7 +54,7 @@ def _finish(h: Any) -> Any:
     return h ^ (h >> np.uint64(32))
 
 
-@njit(cache=True)
+@kernel
 def hash_long(value: int, seed: int) -> int:
     """XXH64 of one 64-bit integer, as Spark hashes BIGINT."""
     h = np.uint64(seed) + _P5 + np.uint64(8)
@@ -63,7 +63,7 @@ def hash_long(value: int, seed: int) -> int:
     return np.int64(_finish(h))  # type: ignore[return-value]
 
 
-@njit(cache=True)
+@kernel
 def _hash_int(value: int, seed: int) -> int:
     h = np.uint64(seed) + _P5 + np.uint64(4)
     h ^= (np.uint64(value) & np.uint64(0xFFFFFFFF)) * _P1
@@ -71,7 +71,7 @@ def _hash_int(value: int, seed: int) -> int:
     return np.int64(_finish(h))  # type: ignore[return-value]
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _word(data: Any, at: int, width: int) -> Any:
     """Little-endian unsigned integer of ``width`` bytes."""
     word = np.uint64(0)
@@ -80,7 +80,7 @@ def _word(data: Any, at: int, width: int) -> Any:
     return word
 
 
-@njit(cache=True)
+@kernel
 def _hash_bytes(data: Any, start: int, stop: int, seed: int) -> int:
     s = np.uint64(seed)
     at = start
@@ -114,21 +114,21 @@ def _hash_bytes(data: Any, start: int, stop: int, seed: int) -> int:
     return np.int64(_finish(h))  # type: ignore[return-value]
 
 
-@njit(cache=True)
+@kernel
 def _fold_longs(values: Any, valid: Any, running: Any) -> None:
     for i in range(len(values)):
         if valid[i]:
             running[i] = hash_long(values[i], running[i])
 
 
-@njit(cache=True)
+@kernel
 def _fold_ints(values: Any, valid: Any, running: Any) -> None:
     for i in range(len(values)):
         if valid[i]:
             running[i] = _hash_int(values[i], running[i])
 
 
-@njit(cache=True)
+@kernel
 def _fold_bytes(data: Any, ends: Any, valid: Any, running: Any) -> None:
     start = 0
     for i in range(len(ends)):
@@ -194,7 +194,7 @@ def as_fingerprints(values: ArrayLike) -> NDArray[np.int64]:
     return np.ascontiguousarray(array.view(np.int64) if array.dtype == np.uint64 else array, dtype=np.int64)
 
 
-@njit(cache=True)
+@kernel
 def _seeded(values: Any, seed: int, out: Any) -> None:
     start = hash_long(seed, FINGERPRINT_SEED)
     for i in range(len(values)):

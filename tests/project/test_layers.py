@@ -21,6 +21,7 @@ LAYERS = [
         "hashing",
         "fingerprint_table",
         "framing",
+        "kernels",
         "metrics",
         "names",
         "requirements",
@@ -98,11 +99,26 @@ def test_only_the_spark_layer_and_what_starts_it_import_pyspark(path):
         assert not [name for name in imported_modules(path) if name.split(".")[0] == "pyspark"]
 
 
-def test_importing_equipoise_loads_no_spark_and_no_optional_package():
-    optional = ("pyspark", "pyarrow", "pandas", "matplotlib", "rich", "typer")
-    code = f"import sys, equipoise; print([m for m in {optional} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+HEAVY = ("numba", "llvmlite", "rich", "typer", "pandas", "pyarrow", "pyspark", "matplotlib")
+
+
+def heavy_packages_after(statement):
+    """Those of the heavy packages that a new interpreter has loaded after a statement."""
+    code = f"import sys; {statement}; print(*[name for name in {HEAVY} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_importing_equipoise_loads_numpy_and_no_heavy_package():
+    assert heavy_packages_after("import equipoise") == []
+
+
+def test_making_a_plan_and_a_sketch_loads_no_numba_before_they_are_used():
+    assert heavy_packages_after("import equipoise; equipoise.uniform_plan(4); equipoise.sketch.SpaceSaving(9)") == []
+    assert "numba" in heavy_packages_after("import equipoise; equipoise.fingerprint(1)")
+
+
+def test_importing_the_spark_layer_loads_no_numba():
+    assert {"numba", "llvmlite"}.isdisjoint(heavy_packages_after("import equipoise.spark"))
 
 
 def test_every_part_of_the_package_has_a_layer():

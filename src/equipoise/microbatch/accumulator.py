@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.fingerprint_table import EMPTY, find, new_table
 from equipoise.hashing import as_fingerprints
+from equipoise.kernels import kernel
 
 _NONE = -1
 _INSTANT = 1e-9  # seconds by which sums of floats may miss a step
@@ -42,7 +42,7 @@ def _new_keys(room: int) -> _Keys:
     return _Keys(fingerprints, sizes, placed, budget, f_step, t_step, updated, before, after)
 
 
-@njit(cache=True)
+@kernel
 def _link(keys: Any, levels: Any, key: int) -> None:
     """Put a key first among those of its placed size."""
     level = min(keys.placed[key], len(levels) - 1)
@@ -53,7 +53,7 @@ def _link(keys: Any, levels: Any, key: int) -> None:
     levels[level] = key
 
 
-@njit(cache=True)
+@kernel
 def _unlink(keys: Any, levels: Any, key: int) -> None:
     before, after = keys.before[key], keys.after[key]
     if after != _NONE:
@@ -64,7 +64,7 @@ def _unlink(keys: Any, levels: Any, key: int) -> None:
         levels[min(keys.placed[key], len(levels) - 1)] = after
 
 
-@njit(cache=True)
+@kernel
 def _add(
     fingerprints: Any,
     times: Any,
@@ -119,7 +119,7 @@ def _add(
     return len(fingerprints), count, total
 
 
-@njit(cache=True)
+@kernel
 def _descending(keys: Any, levels: Any, out: Any) -> None:
     """Keys by falling placed size; those beyond the last level are sorted among themselves."""
     at = 0
@@ -138,7 +138,7 @@ def _descending(keys: Any, levels: Any, out: Any) -> None:
             key = keys.after[key]
 
 
-@njit(cache=True)
+@kernel
 def _grouped(numbers: Any, starts: Any, out: Any) -> None:
     """Positions of tuples by the number of their key, in the order of arrival."""
     for i in range(len(numbers)):
@@ -339,7 +339,7 @@ class Accumulator:
         _refill(*self._table, wider.fingerprints, self._count)
 
 
-@njit(cache=True)
+@kernel
 def _refill(table_keys: Any, table_values: Any, fingerprints: Any, count: int) -> None:
     for key in range(count):
         slot = find(table_keys, table_values, fingerprints[key])

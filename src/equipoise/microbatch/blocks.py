@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument
+from equipoise.kernels import kernel
 from equipoise.microbatch.accumulator import Batch
 
 
@@ -77,7 +77,7 @@ def blocks_of(count: int, keys: Any, blocks: Any, sizes: Any) -> Blocks:
     return Blocks(count, pairs // count, pairs % count, added)
 
 
-@njit(cache=True)
+@kernel
 def _partition(sizes: Any, count: int, resume: bool, keys: Any, blocks: Any, parts: Any) -> int:
     """Write fragments; gives their number."""
     total = sizes.sum()
@@ -121,7 +121,7 @@ def _partition(sizes: Any, count: int, resume: bool, keys: Any, blocks: Any, par
     return made
 
 
-@njit(cache=True)
+@kernel
 def room_for(room: Any, size: int) -> int:
     """The block with the least room that holds ``size``, or the one with the most room."""
     best, most = -1, 0

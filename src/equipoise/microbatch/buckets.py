@@ -7,15 +7,15 @@ largest goes to the bucket with most room, which then steps back until every oth
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import as_fingerprints
+from equipoise.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def _deal(order: Any, sizes: Any, room: Any, turns: bool, out: Any) -> None:
     buckets = len(room)
     waiting = np.ones(buckets, dtype=np.bool_)
@@ -35,7 +35,7 @@ def _deal(order: Any, sizes: Any, room: Any, turns: bool, out: Any) -> None:
                 left = buckets
 
 
-@njit(cache=True)
+@kernel
 def _lightest(sizes: Any, order: Any, loads: Any, out: Any) -> None:
     for at in range(len(order)):
         best = 0

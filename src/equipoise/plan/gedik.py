@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
+from equipoise.kernels import kernel
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.cost import Priced, Resource, Utility, imbalance_threshold, tracking_threshold
 from equipoise.plan.plan import Plan
@@ -67,13 +67,13 @@ class Adaptation(NamedTuple):
         return moved / self.ideal
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def clearly_less(a: float, b: float) -> bool:
     """Whether ``a`` is below ``b`` by more than rounding, so that the first of equals wins."""
     return a + _ROUNDING * (1 + abs(a)) < b
 
 
-@njit(cache=True)
+@kernel
 def partition_loads(step: Any, placement: Any) -> Any:
     """Load of each resource (rows) in each partition (columns)."""
     loads = np.zeros((len(step.loads), step.partitions))
@@ -82,7 +82,7 @@ def partition_loads(step: Any, placement: Any) -> Any:
     return loads
 
 
-@njit(cache=True)
+@kernel
 def order_partitions(loads: Any) -> Any:
     """Partitions by increasing load, for each resource."""
     order = np.empty(loads.shape, dtype=np.int64)
@@ -91,7 +91,7 @@ def order_partitions(loads: Any) -> Any:
     return order
 
 
-@njit(cache=True)
+@kernel
 def extremes_besides(loads: Any, order: Any, one: int, other: int, largest: Any, smallest: Any) -> None:
     """Largest and smallest load of each resource in all partitions but two (or one, given twice)."""
     for resource in range(len(loads)):
@@ -106,7 +106,7 @@ def extremes_besides(loads: Any, order: Any, one: int, other: int, largest: Any,
                 break
 
 
-@njit(cache=True)
+@kernel
 def penalty_scales(step: Any, totals: Any) -> Any:
     """1 / (theta mean load) of each resource, by which a spread becomes a rho_k; 0 where there is no load at all."""
     scales = np.zeros(len(totals))
@@ -116,7 +116,7 @@ def penalty_scales(step: Any, totals: Any) -> Any:
     return scales
 
 
-@njit(cache=True)
+@kernel
 def product_after(
     loads: Any, largest: Any, smallest: Any, source: int, target: int, change: Any, scales: Any, floor: float
 ) -> float:
@@ -133,7 +133,7 @@ def product_after(
     return product
 
 
-@njit(cache=True)
+@kernel
 def geometric_mean(product: float, count: int) -> float:
     """Root of the product of one, two or three factors."""
     if count == 1:
@@ -141,7 +141,7 @@ def geometric_mean(product: float, count: int) -> float:
     return np.sqrt(product) if count == 2 else np.cbrt(product)  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@kernel
 def current_product(step: Any, loads: Any, order: Any) -> float:
     """Product of all rho_k of the loads as they are: after nothing has come to partition 0."""
     count = len(loads)
@@ -151,7 +151,7 @@ def current_product(step: Any, loads: Any, order: Any) -> float:
     return product_after(loads, largest, smallest, _NOWHERE, 0, nothing, scales, step.floor)
 
 
-@njit(cache=True)
+@kernel
 def combined(utility: int, rho: float, gamma: float) -> float:
     """Value of the numbered utility function; lower is better."""
     if utility == _PLUS_MIGRATION:
@@ -165,7 +165,7 @@ def combined(utility: int, rho: float, gamma: float) -> float:
     return rho
 
 
-@njit(cache=True)
+@kernel
 def extremes_besides_each(loads: Any) -> Any:
     """For each partition (rows), largest and smallest load of each resource in all others."""
     count, partitions = loads.shape
@@ -176,7 +176,7 @@ def extremes_besides_each(loads: Any) -> Any:
     return largest, smallest
 
 
-@njit(cache=True)
+@kernel
 def best_target(step: Any, item: int, loads: Any, largest: Any, smallest: Any, moved: float) -> Any:
     """First best partition for an item not placed yet, and the utility there."""
     change = step.loads[:, item]

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
+from equipoise.kernels import kernel
 from equipoise.metrics import makespan
 from equipoise.plan.planner import Planner, Problem, Proposal
 
@@ -20,7 +20,7 @@ _NOTEWORTHY = 0.005  # gain in time for which partitions are left empty
 _CEILING_STEPS = 20  # halvings of the interval in which the ceiling that the budget affords is sought
 
 
-@njit(cache=True)
+@kernel
 def _members(where: Any, partitions: int) -> Any:
     """Items by partition: ``items[starts[p]:starts[p + 1]]`` are those of partition p, in order."""
     starts = np.zeros(partitions + 1, dtype=np.int64)
@@ -37,7 +37,7 @@ def _members(where: Any, partitions: int) -> Any:
     return starts, items
 
 
-@njit(cache=True)
+@kernel
 def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool:
     """Take items off every partition above the ceiling, most load for its cost first.
 
@@ -73,7 +73,7 @@ def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool
     return shed_any
 
 
-@njit(cache=True)
+@kernel
 def _sift_down(heap: Any, loads: Any, at: int) -> None:
     """Restore a heap of partitions ordered by (load, number) after the load at ``at`` grew."""
     size = len(heap)
@@ -90,7 +90,7 @@ def _sift_down(heap: Any, loads: Any, at: int) -> None:
         at = child
 
 
-@njit(cache=True)
+@kernel
 def _place(placed: Any, loads: Any, load: Any) -> None:
     """Give every unplaced item, largest first, to the least loaded partition.
 
@@ -112,7 +112,7 @@ def _place(placed: Any, loads: Any, load: Any) -> None:
         _sift_down(heap, loads, 0)
 
 
-@njit(cache=True)
+@kernel
 def _pack(where: Any, load: Any, state: Any, partitions: int, ceiling: float) -> Any:
     """Placement that keeps all items at ``where`` but those that do not fit below the ceiling.
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import PlanningFailed
+from equipoise.kernels import kernel
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.planner import Planner, Problem, Proposal
 
@@ -49,7 +49,7 @@ class _Routing(NamedTuple):
         return placement
 
 
-@njit(cache=True)
+@kernel
 def _group(movable: Any, placement: Any, partitions: int) -> Any:
     """Movable keys by partition: those of p are ``members[starts[p]:starts[p + 1]]``, by decreasing priority."""
     members = movable[np.argsort(placement[movable], kind="mergesort")]
@@ -59,13 +59,13 @@ def _group(movable: Any, placement: Any, partitions: int) -> Any:
     return members, np.cumsum(starts)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _gives_way(other: int, key: int, taken: Any, load: Any) -> bool:
     """Whether ``other`` may be given up for ``key``; once it may not, it never may for the lighter keys that follow."""
     return not taken[other] and load[other] < load[key]
 
 
-@njit(cache=True)
+@kernel
 def _exchange_end(members: Any, first: int, end: int, taken: Any, load: Any, key: int, excess: float) -> int:
     """End of the shortest run of lighter keys whose leaving takes ``excess`` off a partition; -1 if there is none."""
     at = first
@@ -78,7 +78,7 @@ def _exchange_end(members: Any, first: int, end: int, taken: Any, load: Any, key
     return at
 
 
-@njit(cache=True)
+@kernel
 def _assign(
     key: int, members: Any, firsts: Any, ends: Any, taken: Any, load: Any, loads: Any, limit: float, placement: Any
 ) -> bool:
@@ -100,7 +100,7 @@ def _assign(
     return False
 
 
-@njit(cache=True)
+@kernel
 def _rebalance(movable: Any, load: Any, base: Any, limit: float, placement: Any) -> bool:
     """Phases II and III, on ``placement``: bring every partition under ``limit``; whether that worked out.
 

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import Damaged, InvalidArgument, Mismatch, UnknownFormat
 from equipoise.fingerprint_table import EMPTY, get, new_table, put_all
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
+from equipoise.kernels import kernel
 from equipoise.pictures import plan_figure
 from equipoise.sketch.histogram import Histogram
 
@@ -71,7 +71,7 @@ class _File(_Head):
     plan: msgspec.Raw
 
 
-@njit(cache=True)
+@kernel
 def _assign(fingerprints: Any, tail: Any, keys: Any, partitions: Any, out: Any) -> None:
     groups = len(tail)
     is_power_of_two = groups & (groups - 1) == 0

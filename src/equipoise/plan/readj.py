@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
+from equipoise.kernels import kernel
 from equipoise.plan.gedik import (
     Adaptation,
     Gedik,
@@ -54,7 +54,7 @@ class _Readjustment(NamedTuple):
     base: float
 
 
-@njit(cache=True)
+@kernel
 def _group(placement: Any, movable: Any, partitions: int) -> Any:
     """Movable items by partition: those of partition p are ``members[starts[p]:starts[p + 1]]``, in item order."""
     chosen = np.flatnonzero(movable)
@@ -65,7 +65,7 @@ def _group(placement: Any, movable: Any, partitions: int) -> Any:
     return members, np.cumsum(starts)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _brings_closer(uses: Any, loads: Any, item: int, other: int, source: int, target: int, change: Any) -> bool:
     """Fill in what an exchange changes, and tell whether it brings the pair closer together in some resource.
 
@@ -79,13 +79,13 @@ def _brings_closer(uses: Any, loads: Any, item: int, other: int, source: int, ta
     return closer
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _migration(state: Any, old: Any, item: int, source: int, target: int) -> float:
     """Change in migrated state when an item goes from ``source`` to ``target``; negative when it goes home."""
     return state[item] * (int(target != old[item]) - int(source != old[item]))  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@kernel
 def _best_of_pair(
     step: Any, sweep: Any, source: int, target: int, largest: Any, smallest: Any, change: Any, best: Any
 ) -> Any:
@@ -111,7 +111,7 @@ def _best_of_pair(
     return best
 
 
-@njit(cache=True)
+@kernel
 def _best_readjustment(step: Any, sweep: Any, base: float) -> Any:
     """First readjustment of largest gain among those that improve balance; its item is the last one if none does."""
     count, none = len(sweep.loads), len(step.shares) - 1
@@ -129,7 +129,7 @@ def _best_readjustment(step: Any, sweep: Any, base: float) -> Any:
     return best
 
 
-@njit(cache=True)
+@kernel
 def _readj(step: Any, max_moves: int, as_printed: bool) -> Any:
     """Partition of each item once no readjustment improves balance."""
     none = len(step.shares) - 1

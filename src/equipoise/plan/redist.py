@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.kernels import kernel
 from equipoise.plan.gedik import Adaptation, Gedik, best_target, clearly_less, extremes_besides_each
 
 
-@njit(cache=True)
+@kernel
 def _best_item(step: Any, loads: Any, placed: Any, moved: float) -> Any:
     """First unplaced item of least utility for its share, and where it goes."""
     largest, smallest = extremes_besides_each(loads)
@@ -24,7 +24,7 @@ def _best_item(step: Any, loads: Any, placed: Any, moved: float) -> Any:
     return best, best_partition
 
 
-@njit(cache=True)
+@kernel
 def _redist(step: Any) -> Any:
     """Partition of each item, placed by least utility for the share."""
     loads = np.zeros((len(step.loads), step.partitions))

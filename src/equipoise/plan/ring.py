@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.hashing import as_fingerprints, seeded_hashes
+from equipoise.kernels import kernel
 
 _TAIL_SEED = 0x7A11  # places tail groups on the ring; differs from every replica's seed
 
 
-@njit(cache=True)
+@kernel
 def _lookup(points: Any, starts: Any, ring: Any, owners: Any, shift: int, out: Any) -> None:
     for i in range(len(points)):
         at = starts[points[i] >> np.uint64(shift)]

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.kernels import kernel
 from equipoise.plan.gedik import Adaptation, Gedik, best_target, extremes_besides_each
 
 
-@njit(cache=True)
+@kernel
 def _scan(step: Any) -> Any:
     """Partition of each item, placed by decreasing share."""
     loads = np.zeros((len(step.loads), step.partitions))

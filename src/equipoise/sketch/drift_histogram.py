@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
@@ -13,6 +12,7 @@ from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
+from equipoise.kernels import kernel
 from equipoise.sketch.base import Sketch
 from equipoise.sketch.drift_contents import KIND, Entries, Settings, State, Stored, check_contents, new_entries
 from equipoise.sketch.histogram import Histogram
@@ -31,7 +31,7 @@ def _most_lost(entries: Entries, dropped: NDArray[np.intp]) -> float:
     return float((entries.weights[dropped] + entries.missed[dropped]).max(initial=0.0))
 
 
-@njit(cache=True)
+@kernel
 def _sample(
     entries: Any,
     fingerprints: Any,
@@ -67,7 +67,7 @@ def _sample(
     return len(fingerprints), size, norm
 
 
-@njit(cache=True)
+@kernel
 def _departure(entries: Any, rank: Any, history: Any, take: int, smallest: float) -> float:
     """How far the former top keys have fallen below the present ones, in ranks plus weight."""
     distance = 0.0

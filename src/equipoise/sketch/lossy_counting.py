@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
@@ -13,6 +12,7 @@ from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
+from equipoise.kernels import kernel
 from equipoise.sketch.base import LEAST_SEED, Sketch
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.stored import Total, reading, require
@@ -52,7 +52,7 @@ def _new_entries(room: int) -> _Entries:
     return _Entries(*new_table(room), keys, counts, missed)
 
 
-@njit(cache=True)
+@kernel
 def _count(
     entries: Any, fingerprints: Any, weights: Any, start: int, size: int, total: int, width: int
 ) -> tuple[int, int, int]:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from equipoise.kernels import kernel
 
 FAILURE_PROBABILITY = 1e-9
 """Probability that the bounds of one queried key miss the truth because of sampling."""
@@ -26,7 +27,7 @@ FAILURE_PROBABILITY = 1e-9
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True)
+@kernel
 def mixed(state: Any) -> Any:
     """Output function of splitmix64."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -34,7 +35,7 @@ def mixed(state: Any) -> Any:
     return state ^ (state >> np.uint64(31))
 
 
-@njit(cache=True)
+@kernel
 def uniform(random: Any) -> float:
     """Next number in [0, 1) of splitmix64; ``random`` is an array that holds its state."""
     random[0] += _GAMMA

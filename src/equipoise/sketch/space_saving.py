@@ -4,7 +4,6 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
@@ -12,6 +11,7 @@ from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table, put, remove
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
+from equipoise.kernels import kernel
 from equipoise.sketch.base import LEAST_SEED, Sketch
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.stored import Total, reading, require
@@ -49,7 +49,7 @@ class _Stored(msgspec.Struct):
     since: bytes
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _precedes(counters: Any, a: int, b: int) -> bool:
     """Whether counter ``a`` is evicted before ``b``."""
     if counters.counts[a] != counters.counts[b]:
@@ -57,7 +57,7 @@ def _precedes(counters: Any, a: int, b: int) -> bool:
     return counters.since[a] < counters.since[b]  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@kernel
 def _sink(counters: Any, at: int) -> None:
     """Move the counter at heap position ``at`` down, below all that precede it."""
     heap, position = counters.heap, counters.position
@@ -77,7 +77,7 @@ def _sink(counters: Any, at: int) -> None:
     position[moving] = at
 
 
-@njit(cache=True)
+@kernel
 def _take_over(counters: Any, key: int) -> int:
     """Give the first counter of the heap to ``key``; its count stays, as the newcomer's error."""
     counter = counters.heap[0]
@@ -88,7 +88,7 @@ def _take_over(counters: Any, key: int) -> int:
     return counter  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _count(counters: Any, fingerprints: Any, weights: Any, size: int, total: int) -> tuple[int, int]:
     """Count every fingerprint; returns the new size and total."""
     capacity = len(counters.keys)

@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
 from equipoise.fingerprint_table import EMPTY, find
+from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, hashed_workers, worker_of
 from equipoise.split.placed_keys import PlacedKeys, Placing
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _choose(key: int, starts: Any, loads: Any, ties_last: bool) -> int:
     best = worker_of(key, starts[0], len(loads))
     for choice in range(1, len(starts)):
@@ -22,7 +22,7 @@ def _choose(key: int, starts: Any, loads: Any, ties_last: bool) -> int:
     return best
 
 
-@njit(cache=True)
+@kernel
 def _fill(
     keys: Any,
     starts: Any,

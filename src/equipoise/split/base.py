@@ -4,18 +4,18 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints, hash_long
+from equipoise.kernels import kernel
 
 MAX_WORKERS = 2**20
 """Largest number of workers; a choice is made of 32 bits of a hash, so the bias of a worker stays below 2**-11."""
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def worker_of(key: int, start: int, workers: int) -> int:
     """Worker that one hash function names for a key: the upper half of the hash, scaled to the workers.
 
@@ -26,7 +26,7 @@ def worker_of(key: int, start: int, workers: int) -> int:
     return np.int64((upper * np.uint64(workers)) >> np.uint64(32))  # type: ignore[return-value]
 
 
-@njit(cache=True)
+@kernel
 def _starts(seed: int, out: Any) -> None:
     first = hash_long(seed, FINGERPRINT_SEED)
     for i in range(len(out)):
@@ -40,7 +40,7 @@ def hash_starts(seed: int, choices: int) -> NDArray[np.int64]:
     return starts
 
 
-@njit(cache=True)
+@kernel
 def _workers_of(key: int, starts: Any, workers: int, out: Any) -> None:
     for i in range(len(starts)):
         out[i] = worker_of(key, starts[i], workers)
@@ -53,7 +53,7 @@ def hashed_workers(key: int, starts: NDArray[np.int64], workers: int) -> NDArray
     return out
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def least_loaded(loads: Any) -> int:
     """First of the workers with the smallest load."""
     best = 0

@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
+from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, worker_of
 from equipoise.split.head import HeadSplitter
 
 
-@njit(cache=True)
+@kernel
 def _feasible(choices: int, shares: Any, workers: int, slack: float) -> bool:
     """Whether no prefix of the head is expected to overload the workers that it can reach."""
     head = shares.sum()
@@ -27,7 +27,7 @@ def _feasible(choices: int, shares: Any, workers: int, slack: float) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _find_choices(shares: Any, workers: int, slack: float) -> int:
     if len(shares) == 0:
         return min(2, workers)
@@ -65,7 +65,7 @@ def find_choices(shares: ArrayLike, workers: int, *, slack: float = 1e-4) -> int
     return int(_find_choices(head, whole("workers", workers, 1), at_least("slack", slack, 0)))
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _rows(keys: Any, starts: Any, workers: int, out: Any) -> None:
     for i in range(len(keys)):
         for choice in range(len(starts)):

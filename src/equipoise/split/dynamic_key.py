@@ -7,12 +7,12 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.fingerprint_table import EMPTY, find
+from equipoise.kernels import kernel
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
 from equipoise.split.key_space import BABY, FORGOTTEN, NEVER, OLD, KeySpace, append
 
@@ -51,7 +51,7 @@ class Rules:
     limit: int | None
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _load(loads: Any, worker: int, total: int, whole_percents: bool) -> float:
     """Load of a worker in percent of all messages."""
     if total == 0:
@@ -61,7 +61,7 @@ def _load(loads: Any, worker: int, total: int, whole_percents: bool) -> float:
     return float(100.0 * loads[worker] / total)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _scan(loads: Any, first: int, width: int, total: int, limit: float, percents: bool) -> tuple[int, float, int]:
     """First of the least loaded candidates, its load, and the number of candidates below the threshold."""
     best, least, below = first, _load(loads, first, total, percents), 0
@@ -77,7 +77,7 @@ def _scan(loads: Any, first: int, width: int, total: int, limit: float, percents
     return best, least, below
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _route(
     keys: Any,
     start: int,

@@ -5,12 +5,12 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
+from equipoise.kernels import kernel
 from equipoise.sketch.space_saving import SpaceSaving
 from equipoise.split.base import Splitter, hash_starts, hashed_workers
 from equipoise.split.partial_key import least_of_choices
@@ -37,7 +37,7 @@ def _new_interval(head: NDArray[np.int64], length: int) -> _Interval:
     return interval
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _route(
     keys: Any,
     counted: int,

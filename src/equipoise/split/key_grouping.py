@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from equipoise.kernels import kernel
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _route(keys: Any, start: int, loads: Any, targets: Any) -> None:
     for i in range(len(keys)):
         worker = worker_of(keys[i], start, len(loads))

@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.fingerprint_table import EMPTY, fill, get, new_table
+from equipoise.kernels import kernel
 
 BABY, TEENAGE, OLD, FORGOTTEN = 0, 1, 2, 3
 """Generations. A forgotten key is kept only where its width has to be."""
@@ -28,7 +28,7 @@ class Entries(NamedTuple):
     checked: NDArray[np.float64]  # when it was last asked whether the width should change
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def append(entries: Any, size: int, slot: int, key: int) -> None:
     """Make a new key, whose free slot of the table is known, a baby."""
     entries.table_keys[slot] = key

@@ -4,17 +4,17 @@ from heapq import heapify, heapreplace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.errors import InvalidArgument
 from equipoise.fingerprint_table import EMPTY, get
 from equipoise.hashing import as_fingerprints
+from equipoise.kernels import kernel
 from equipoise.split.base import Splitter
 from equipoise.split.placed_keys import PlacedKeys
 
 
-@njit(cache=True)
+@kernel
 def _route_placed(keys: Any, known: Any, workers: Any, loads: Any, targets: Any) -> int:
     """Route keys to the workers they have, up to one that has none; returns how many were routed."""
     for i in range(len(keys)):

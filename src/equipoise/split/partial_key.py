@@ -3,14 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
+from equipoise.kernels import kernel
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _route_two(keys: Any, one: int, two: int, loads: Any, targets: Any) -> None:
     workers = len(loads)
     for i in range(len(keys)):
@@ -21,7 +21,7 @@ def _route_two(keys: Any, one: int, two: int, loads: Any, targets: Any) -> None:
         targets[i] = worker
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def least_of_choices(key: int, starts: Any, loads: Any) -> int:
     """First of the least loaded workers among those that the hash functions name for a key."""
     best = worker_of(key, starts[0], len(loads))
@@ -32,7 +32,7 @@ def least_of_choices(key: int, starts: Any, loads: Any) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _route_any(keys: Any, starts: Any, loads: Any, targets: Any) -> None:
     for i in range(len(keys)):
         worker = least_of_choices(keys[i], starts, loads)

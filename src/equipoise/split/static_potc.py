@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.fingerprint_table import EMPTY, find
+from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, hashed_workers
 from equipoise.split.partial_key import least_of_choices
 from equipoise.split.placed_keys import PlacedKeys, Placing
 
 
-@njit(cache=True)
+@kernel
 def _fill(keys: Any, starts: Any, known: Any, workers: Any, room: int, loads: Any, targets: Any) -> tuple[int, int]:
     """Route keys until there is no room for a new one; returns how many were routed and how many were new."""
     placed = 0

@@ -8,8 +8,9 @@ it was not the winner, nothing above changes.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from equipoise.kernels import kernel
 
 _NOBODY = -1
 
@@ -19,7 +20,7 @@ def new_tree(workers: int) -> NDArray[np.int32]:
     return np.zeros(2 << max(0, workers - 1).bit_length(), dtype=np.int32)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _winner(tree: Any, loads: Any, node: int) -> int:
     left, right = tree[2 * node], tree[2 * node + 1]
     if right == _NOBODY or loads[left] <= loads[right]:
@@ -27,7 +28,7 @@ def _winner(tree: Any, loads: Any, node: int) -> int:
     return right  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def grow(tree: Any, loads: Any) -> None:
     """Play every match anew."""
     leaves = len(tree) // 2
@@ -37,7 +38,7 @@ def grow(tree: Any, loads: Any) -> None:
         tree[node] = _winner(tree, loads, node)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def play_again(tree: Any, loads: Any, worker: int) -> None:
     """Play the matches again that a worker, whose load has grown, had won."""
     node = (len(tree) // 2 + worker) >> 1

@@ -6,12 +6,12 @@ from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import as_fingerprints
+from equipoise.kernels import kernel
 from equipoise.metrics import distribution_cost, imbalance, standard_deviation
 from equipoise.microbatch.zipf import zipf_shares
 from equipoise.split import Splitter
@@ -139,7 +139,7 @@ class ClusterResult:
     queue: QueueReport | None
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _observe(targets: Any, loads: Any, seen: int) -> float:
     """Count messages; returns the sum of I(t) after each of them."""
     total = 0.0

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import FINGERPRINT_SEED, hash_long
+from equipoise.kernels import kernel
 from equipoise.plan import Plan
 from equipoise.sketch import Histogram
 from equipoise_lab.simulate.workloads import key_fingerprints
@@ -24,7 +24,7 @@ from equipoise_lab.simulate.workloads import key_fingerprints
 _CHUNK = 1_000_000
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _add_to_groups(first: int, counts: Any, names: int, groups: Any) -> None:
     """Add the counts of keys ``first``, ``first + 1`` and so on to their tail groups."""
     for i in range(len(counts)):

@@ -3,21 +3,21 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.fingerprint_table import EMPTY, find, get, new_table, put
 from equipoise.hashing import hash_long
+from equipoise.kernels import kernel
 
 _SAMPLE_SEED = 77  # of the hash that samples keys; another than any that places them
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _sampled(key: int, level: int) -> bool:
     return hash_long(key, _SAMPLE_SEED) & ((1 << level) - 1) == 0
 
 
-@njit(cache=True)
+@kernel
 def _add(
     keys: Any, targets: Any, level: int, table: Any, rows: Any, names: Any, bits: Any, size: int, counts: Any
 ) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def _add(
     return len(keys), size
 
 
-@njit(cache=True)
+@kernel
 def _thin(level: int, table: Any, rows: Any, names: Any, bits: Any, size: int, counts: Any) -> int:
     """Keep the keys of the next level only, in an emptied table; returns their number."""
     counts[:] = 0

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
+from equipoise.kernels import kernel
 
 _BINS_AN_OCTAVE = 8
 _BINS = 64 * _BINS_AN_OCTAVE
@@ -86,7 +86,7 @@ class QueueReport:
     utilisation: NDArray[np.float64]
 
 
-@njit(cache=True)
+@kernel
 def _replace_earliest(ends: Any, size: int, end: float) -> None:
     """Put a time in place of the earliest one of a binary heap."""
     at = 0
@@ -103,7 +103,7 @@ def _replace_earliest(ends: Any, size: int, end: float) -> None:
     ends[at] = end
 
 
-@njit(cache=True)
+@kernel
 def _serve(
     targets: Any,
     sources: Any,

@@ -5,11 +5,11 @@ from math import erf, log, sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgument
+from equipoise.kernels import kernel
 from equipoise.microbatch.zipf import zipf_shares
 from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints, shifted_power_law_shares
 
@@ -22,7 +22,7 @@ COUNTRIES = 204
 Stream = Iterator[NDArray[np.int64]]
 
 
-@njit(cache=True)
+@kernel
 def _alias_table(weights: Any, accept: Any, alias: Any) -> None:
     """Vose's tables: index i is kept with probability ``accept[i]``, else replaced by ``alias[i]``."""
     count = len(weights)
@@ -49,7 +49,7 @@ def _alias_table(weights: Any, accept: Any, alias: Any) -> None:
             smalls += 1
 
 
-@njit(cache=True)
+@kernel
 def _draw(uniforms: Any, accept: Any, alias: Any, names: Any, out: Any) -> None:
     count = len(accept)
     for i in range(len(uniforms)):

@@ -7,11 +7,11 @@ the stream. So memory does not grow with the keys, cuts make no difference, and 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.hashing import FINGERPRINT_SEED, hash_long
+from equipoise.kernels import kernel
 from equipoise_lab.simulate.streams import CHUNK, Stream
 
 _DRAWS = 0x21BF  # seed of the hashes that stand for random numbers; another than those that name keys
@@ -32,7 +32,7 @@ class _Law(NamedTuple):
     """Distance from the rank below which a draw is accepted without a look at the curve."""
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _integral(x: float, one_minus: float) -> float:
     """Integral of t^-z from 1 to x; the logarithm where z is 1."""
     log_x = np.log(x)
@@ -42,7 +42,7 @@ def _integral(x: float, one_minus: float) -> float:
     return np.expm1(power) / one_minus  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _inverse(area: float, one_minus: float) -> float:
     """The x up to which the integral has the given area."""
     part = one_minus * area
@@ -57,7 +57,7 @@ def _law(keys: int, exponent: float) -> _Law:
     return _Law(keys, one_minus, _integral(1.5, one_minus) - 1.0, _integral(keys + 0.5, one_minus), sure)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _draw(law: Any, first: int, start: int, names: int, out: Any) -> None:
     """Fill in the fingerprints of messages ``first``, ``first + 1`` and so on."""
     width = law.highest - law.lowest

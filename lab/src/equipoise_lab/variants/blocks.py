@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise import microbatch
 from equipoise.arguments import whole
+from equipoise.kernels import kernel
 from equipoise.microbatch.accumulator import Batch
 from equipoise.microbatch.blocks import Blocks, blocks_of, room_for
 from equipoise.split import Affinity, KeyGrouping, PartialKey, Shuffle, Splitter
@@ -44,7 +44,7 @@ def routed_blocks(batch: Batch, splitter: Splitter) -> Blocks:
     return blocks_of_tuples(batch, splitter.route(arrival), splitter.workers)
 
 
-@njit(cache=True)
+@kernel
 def _first_fit(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: Any) -> int:
     made, block = 0, 0
     room = capacities[0]
@@ -62,7 +62,7 @@ def _first_fit(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: Any) 
     return made
 
 
-@njit(cache=True)
+@kernel
 def _few_fragments(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: Any) -> int:
     room = capacities.copy()
     made = 0

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from equipoise.arguments import at_least
+from equipoise.kernels import kernel
 from equipoise.plan.planner import Planner, Problem, Proposal
 
 
-@njit(cache=True)
+@kernel
 def _place_keys(shares: Any, kept: Any, hashed: Any, partitions: int, limit: float) -> Any:
     """Lines 3 to 10: each heavy key stays, or goes to its hash location, or to the least loaded partition."""
     loads = np.zeros(partitions)
@@ -27,7 +27,7 @@ def _place_keys(shares: Any, kept: Any, hashed: Any, partitions: int, limit: flo
     return placed, loads
 
 
-@njit(cache=True)
+@kernel
 def _move_hosts(tail: Any, loads: Any, host_load: float, partitions: int, limit: float) -> None:
     """Lines 11 to 15: hosts leave partitions above the limit for the first partitions with room."""
     for host in range(len(tail)):
