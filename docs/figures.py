@@ -51,8 +51,8 @@ from equipoise.simulate.replay import ReplayOptions, Step, replay
 from equipoise.simulate.streams import stream
 from equipoise.simulate.workloads import drifting_batches, key_fingerprints, sample, zipf_shares
 from equipoise.sketch import DriftHistogram, Histogram, LossyCounting, Sketch, SpaceSaving, WindowedCounter
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.split_plan import plan_split
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.split_plan import plan_split
 from equipoise.split import SPLITTERS, OffGreedy
 
 PLAIN, OURS, THIRD, VIOLET, FAINT = "#4c9bd6", "#e0731d", "#2fa37c", "#b07aa1", "#999999"

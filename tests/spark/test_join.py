@@ -11,7 +11,7 @@ from pyspark.testing.utils import assertDataFrameEqual
 
 from equipoise import InvalidArgument, Mismatch
 from equipoise.spark import Action, join, plan_join
-from equipoise.spark.join import JOIN_TYPES
+from equipoise.spark.batch.join import JOIN_TYPES
 
 KEYS = {
     "int": "k",

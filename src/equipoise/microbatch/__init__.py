@@ -11,7 +11,7 @@ from equipoise.microbatch.baselines import (
 )
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
 from equipoise.microbatch.buckets import level_buckets, prompt_buckets
-from equipoise.microbatch.level_blocks import level_blocks
+from equipoise.microbatch.levelled_blocks import level_blocks
 from equipoise.microbatch.scaling import AutoScale, Scaled
 from equipoise.microbatch.windows import Window
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from equipoise.arguments import whole
 from equipoise.microbatch.accumulator import Batch
 from equipoise.microbatch.blocks import Blocks, blocks_of, prompt_blocks, room_for
-from equipoise.microbatch.level_blocks import level_blocks
+from equipoise.microbatch.levelled_blocks import level_blocks
 from equipoise.split import Affinity, KeyGrouping, PartialKey, Shuffle, Splitter
 
 
