@@ -45,8 +45,8 @@ from equipoise.plan import (
     uniform_plan,
 )
 from equipoise.sketch import DriftHistogram, Histogram, LossyCounting, Sketch, SpaceSaving, WindowedCounter
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.split_plan import plan_split
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.split_plan import plan_split
 from equipoise.split import SPLITTERS, OffGreedy
 from equipoise_lab.simulate.cluster import Cluster, ClusterOptions, ClusterResult, splitter_of
 from equipoise_lab.simulate.replay import ReplayOptions, Step, replay

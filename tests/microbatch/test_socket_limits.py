@@ -15,7 +15,7 @@ from equipoise.microbatch import connections
 from equipoise.microbatch.receiver import Cutting, Receiver
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import Spool
-from equipoise.spark.microbatch.source import _OPTIONS, _feed
+from equipoise.spark.prompt.source import _OPTIONS, _feed
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 LINE = b'{"word": "a", "n": 1}\n'

@@ -1,6 +1,8 @@
 """Imports point down the layers only, only the Spark layer speaks to Spark, and the library knows no laboratory."""
 
 import ast
+import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +99,38 @@ def test_only_the_command_line_imports_rich_and_typer(path):
 def test_only_the_spark_layer_and_what_starts_it_import_pyspark(path):
     if part_of(path) not in {"spark", "cli"}:
         assert not [name for name in imported_modules(path) if name.split(".")[0] == "pyspark"]
+
+
+FLOORS = {"rows": set(), "batch": {"rows"}, "stream": {"rows"}, "prompt": {"rows", "stream"}}
+"""Floors of the Spark layer, and the floors below that each may import from."""
+SPARK_MODULES = sorted(path for floor in FLOORS for path in (ROOT / "spark" / floor).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SPARK_MODULES, ids=[str(p.relative_to(ROOT)) for p in SPARK_MODULES])
+def test_a_floor_of_the_spark_layer_imports_only_from_floors_below(path):
+    floor = path.relative_to(ROOT / "spark").parts[0]
+    for name in imported_modules(path):
+        if name.startswith("equipoise.spark"):
+            below = name.removeprefix("equipoise.spark").removeprefix(".").partition(".")[0]
+            assert below in FLOORS[floor] | {floor}, f"{floor} imports {name}"
+
+
+def test_every_module_of_the_spark_layer_is_on_a_floor():
+    assert {path.name for path in (ROOT / "spark").iterdir() if path.name != "__pycache__"} == {"__init__.py", *FLOORS}
+
+
+def packages():
+    for path in MODULES:
+        if path.name == "__init__.py":
+            yield ".".join(["equipoise", *path.parent.relative_to(ROOT).parts])
+
+
+@pytest.mark.parametrize("package", sorted(packages()))
+def test_no_export_shadows_a_module(package):
+    found = importlib.import_module(package)
+    for module in pkgutil.iter_modules(found.__path__):
+        exported = getattr(found, module.name, None) if module.name in getattr(found, "__all__", ()) else None
+        assert exported is None or exported is sys.modules[f"{package}.{module.name}"], f"{package}.{module.name}"
 
 
 HEAVY = ("numba", "llvmlite", "rich", "typer", "pandas", "pyarrow", "pyspark", "matplotlib")

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise.microbatch.spool import Spool
-from equipoise.spark.microbatch.source import PlannedReader
+from equipoise.spark.prompt.source import PlannedReader
 
 COUNT = 3000
 END = "the story ends well"

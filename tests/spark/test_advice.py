@@ -4,7 +4,7 @@ from pyspark.sql import functions as F
 
 from equipoise import InvalidArgument
 from equipoise.spark import Action, Operation, advise
-from equipoise.spark.advice import _bytes, advice_for
+from equipoise.spark.batch.advice import _bytes, advice_for
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ from pyspark.testing.utils import assertDataFrameEqual
 from equipoise import CheckFailed, Histogram, InvalidArgument
 from equipoise.checks import check_merge
 from equipoise.spark import Action, Aggregator, PartialFunction, aggregate, plan_aggregate
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.keys import resolve_key
-from equipoise.spark.report import batch_planner
-from equipoise.spark.sample import resolve_weight, take_sample
-from equipoise.spark.split_plan import plan_split
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.report import batch_planner
+from equipoise.spark.batch.sample import resolve_weight, take_sample
+from equipoise.spark.batch.split_plan import plan_split
+from equipoise.spark.rows.keys import resolve_key
 from equipoise.split import SPLITTERS, PartialKey
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules

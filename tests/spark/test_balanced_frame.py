@@ -16,8 +16,8 @@ from pyspark.testing.utils import assertDataFrameEqual
 from equipoise import InvalidArgument, Mismatch, uniform_plan
 from equipoise.plan import PLANNERS, Plan
 from equipoise.spark import advise, balance, balanced
-from equipoise.spark.columns import PARTITION
-from equipoise.spark.key_loads import FINE_GROUPS
+from equipoise.spark.batch.key_loads import FINE_GROUPS
+from equipoise.spark.rows.columns import PARTITION
 
 KEYS = {
     "bigint": "CAST(k AS bigint)",
@@ -293,7 +293,7 @@ def test_when_measuring_fails_keys_go_by_hash_with_a_warning(rows, monkeypatch):
     def broken(*_args, **_options):
         raise OSError("no space left")
 
-    monkeypatch.setattr("equipoise.spark.balanced_frame.take_sample", broken)
+    monkeypatch.setattr("equipoise.spark.batch.balanced_frame.take_sample", broken)
     df = keyed(rows, "string")
     with pytest.warns(RuntimeWarning, match="keys go by hash: no space left"):
         handle = balance(df, "key", 4)
@@ -336,7 +336,7 @@ def test_keys_of_different_types_cannot_be_cogrouped(rows):
 def test_executors_need_no_equipoise(wrap, answer, tmp_path):
     from pyspark import cloudpickle
 
-    from equipoise.spark.balanced_frame import _without_partition, _without_partition_column
+    from equipoise.spark.batch.balanced_frame import _without_partition, _without_partition_column
 
     def two(key, data):
         return (key, data)

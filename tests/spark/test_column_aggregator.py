@@ -9,7 +9,7 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, Stri
 
 from equipoise import InvalidArgument
 from equipoise.checks import check_merge
-from equipoise.spark.column_aggregator import ColumnAggregator
+from equipoise.spark.rows.column_aggregator import ColumnAggregator
 
 SCHEMA = StructType([StructField("k", StringType()), StructField("n", IntegerType()), StructField("x", DoubleType())])
 ALL = ["count", "count(x)", "sum(n)", "sum(x)", "min(n)", "max(x)", "mean(x) AS typical", "mean(n)"]

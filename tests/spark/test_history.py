@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from equipoise import Damaged, Histogram, Mismatch, UnknownFormat, fingerprint
 from equipoise.framing import seal
 from equipoise.spark import balance
-from equipoise.spark.history import History, Recorder
-from equipoise.spark.key_loads import FINE_GROUPS, KeyLoads
-from equipoise.spark.keys import resolve_key
-from equipoise.spark.sample import resolve_weight
+from equipoise.spark.batch.history import History, Recorder
+from equipoise.spark.batch.key_loads import FINE_GROUPS, KeyLoads
+from equipoise.spark.batch.sample import resolve_weight
+from equipoise.spark.rows.keys import resolve_key
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_first_run_samples_and_the_next_plans_from_its_record(df, path, monk
     def never(*_args, **_options):
         raise AssertionError("the second run must not sample")
 
-    monkeypatch.setattr("equipoise.spark.balanced_frame.take_sample", never)
+    monkeypatch.setattr("equipoise.spark.batch.balanced_frame.take_sample", never)
     second, rows = run(df, path)
     assert rows == 30_000
     assert second.loads.rows == 30_000
@@ -74,7 +74,7 @@ def test_weights_are_recorded(df, path):
 
 
 def test_a_run_many_times_as_large_as_the_last_is_observed_by_a_small_sample(spark, df, path, monkeypatch):
-    monkeypatch.setattr(sys.modules["equipoise.spark.history"], "OBSERVED_ROWS", 500)
+    monkeypatch.setattr(sys.modules["equipoise.spark.batch.history"], "OBSERVED_ROWS", 500)
     run(df.limit(20), path)
     observed = []
     monkeypatch.setattr(Recorder, "_loads", seeing(Recorder._loads, observed))

@@ -11,7 +11,7 @@ from pyspark.testing.utils import assertDataFrameEqual
 
 from equipoise import InvalidArgument, Mismatch
 from equipoise.spark import Action, join, plan_join
-from equipoise.spark.join import JOIN_TYPES
+from equipoise.spark.batch.join import JOIN_TYPES
 
 KEYS = {
     "int": "k",
@@ -144,7 +144,7 @@ def test_when_measuring_fails_it_is_sparks_own_join_with_a_warning(hot, thin, mo
     def broken(*_args, **_options):
         raise OSError("no space left")
 
-    monkeypatch.setattr(sys.modules["equipoise.spark.join"], "count", broken)
+    monkeypatch.setattr(sys.modules["equipoise.spark.batch.join"], "count", broken)
     with pytest.warns(RuntimeWarning, match="so this is Spark's own join: no space left"):
         planned = plan_join(keyed(hot), keyed(thin), "key", "inner", 6)
     assert planned.plan is None

@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from equipoise import InvalidArgument, SparkUnavailable
-from equipoise.spark.keys import resolve_key
+from equipoise.spark.rows.keys import resolve_key
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 from equipoise import InvalidArgument, Mismatch
 from equipoise.microbatch.spool import BUCKET, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
-from equipoise.spark.columns import FINGERPRINT, GROUP, PART
-from equipoise.spark.microbatch.query import _MicrobatchJobs, _Reporting, _require_trigger
-from equipoise.spark.microbatch.source import PlannedReader
-from equipoise.spark.microbatch.stages import ALLOCATIONS, Stages
-from equipoise.spark.stream.part import Part
+from equipoise.spark.prompt.query import _MicrobatchJobs, _Reporting, _require_trigger
+from equipoise.spark.prompt.source import PlannedReader
+from equipoise.spark.prompt.stages import ALLOCATIONS, Stages
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.rows.keyed_frames import Part
 from equipoise_lab.bench.prompt import _order
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules

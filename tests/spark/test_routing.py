@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from equipoise import InvalidArgument, Plan, fingerprints, uniform_plan
 from equipoise.plan.lookup import perfect_hash, routing_bytes
-from equipoise.spark.keys import resolve_key
-from equipoise.spark.routing import partition_column
+from equipoise.spark.rows.keys import resolve_key
+from equipoise.spark.rows.routing import partition_column
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 COLUMNS = {

@@ -3,8 +3,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from equipoise import InvalidArgument, fingerprint
-from equipoise.spark.keys import resolve_key
-from equipoise.spark.sample import resolve_weight, take_sample
+from equipoise.spark.batch.sample import resolve_weight, take_sample
+from equipoise.spark.rows.keys import resolve_key
 
 
 def sampled(df, key="k", weight=None, **options):

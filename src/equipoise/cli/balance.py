@@ -130,7 +130,7 @@ def _per_partition(df: "DataFrame", balanced: "BalancedFrame", load: Any) -> lis
     """Rows and load of each partition of the plan, counted in the source."""
     from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-    from equipoise.spark.sample import resolve_weight
+    from equipoise.spark.batch.sample import resolve_weight
 
     rows = df.groupBy(balanced.partition.alias("partition"))
     counted = rows.agg(F.count(F.lit(1)).alias("rows"), F.sum(resolve_weight(df, load).column).alias("load"))

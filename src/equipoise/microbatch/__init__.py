@@ -5,7 +5,7 @@ from collections.abc import Callable
 from equipoise.microbatch.accumulator import Accumulator, Batch, post_sorted
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
 from equipoise.microbatch.buckets import level_buckets, prompt_buckets
-from equipoise.microbatch.level_blocks import level_blocks
+from equipoise.microbatch.levelled_blocks import level_blocks
 from equipoise.microbatch.scaling import AutoScale, Scaled
 from equipoise.microbatch.windows import Window
 

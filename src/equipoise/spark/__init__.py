@@ -7,15 +7,15 @@ from equipoise.requirements import require_pyspark
 
 require_pyspark()
 
-from equipoise.spark.advice import Action, Advice, Operation, advise
-from equipoise.spark.aggregate import Aggregation, aggregate, plan_aggregate
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.balanced_frame import BalancedCogroups, BalancedFrame, BalancedGroups, balance, balanced
-from equipoise.spark.join import Join, join, plan_join
-from equipoise.spark.microbatch.query import MicrobatchStream, microbatch, read_batches
-from equipoise.spark.microbatch.source import register
-from equipoise.spark.reduction import PartialFunction
-from equipoise.spark.report import Report, Strategy, profile
+from equipoise.spark.batch.advice import Action, Advice, Operation, advise
+from equipoise.spark.batch.aggregate import Aggregation, aggregate, plan_aggregate
+from equipoise.spark.batch.balanced_frame import BalancedCogroups, BalancedFrame, BalancedGroups, balance, balanced
+from equipoise.spark.batch.join import Join, join, plan_join
+from equipoise.spark.batch.reduction import PartialFunction
+from equipoise.spark.batch.report import Report, Strategy, profile
+from equipoise.spark.prompt.query import MicrobatchStream, microbatch, read_batches
+from equipoise.spark.prompt.source import register
+from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.stream import sinks
 from equipoise.spark.stream.local import LocalQuery
 from equipoise.spark.stream.query import StatefulQuery

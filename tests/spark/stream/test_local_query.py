@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from equipoise import Fenced, InvalidArgument, Mismatch, Plan, StorageFailed, UserFunctionFailed, failpoints
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
-from equipoise.spark.routing import group_column
+from equipoise.spark.rows.routing import group_column
 from equipoise.spark.stream import engine
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints

@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise.plan import Plan
 from equipoise.spark import read_state, stateful
-from equipoise.spark.columns import GROUP, marker
+from equipoise.spark.rows.columns import GROUP, marker
 from equipoise.spark.stream.placement import Placement
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.storage import Storage

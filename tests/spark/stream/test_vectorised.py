@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from equipoise import EquipoiseError
 from equipoise.spark import Aggregator, VectorProcessor, read_state
-from equipoise.spark.stream.pandas_rows import key_shower, state_array
+from equipoise.spark.rows.pandas_rows import key_shower, state_array
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 

@@ -24,10 +24,10 @@ from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import cut_table
 from equipoise.microbatch.spool import BUCKET, SealedBatch, Spool
 from equipoise.microbatch.zipf import sample, zipf_shares
-from equipoise.spark.columns import PART
-from equipoise.spark.microbatch.stages import Stages
+from equipoise.spark.prompt.stages import Stages
+from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.keyed_frames import Part
 from equipoise.spark.stream.order import Order
-from equipoise.spark.stream.part import Part
 from equipoise.state.codec import row_codec
 from equipoise.state.ownership import Handover
 from equipoise_lab.bench.contenders.grouped import SlowCount

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 from equipoise.errors import InvalidArgument
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.columns import PART
-from equipoise.spark.stream.rows import plain_values
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.runs import plain_values
 from equipoise.state.codec import row_codec
 
 STATE = "buffer"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from equipoise.errors import EquipoiseError, UserFunctionFailed
-from equipoise.spark.stream.runners import raised_at, traced
+from equipoise.spark.rows.user_functions import traced
+from equipoise.spark.stream.runners import raised_at
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage
 

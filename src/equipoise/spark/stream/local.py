@@ -19,9 +19,9 @@ from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.framing import seal
+from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
-from equipoise.spark.stream.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.stream.query import is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
 from equipoise.spark.stream.steering import Steering

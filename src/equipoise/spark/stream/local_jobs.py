@@ -17,8 +17,8 @@ from pyspark import cloudpickle
 from equipoise.errors import InvalidArgument
 from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.columns import FINGERPRINT, GROUP, PART, marker
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Manifest, Order
@@ -121,7 +121,7 @@ def key_fingerprints(keys: pa.Table) -> NDArray[np.int64]:
 
 
 def group_numbers(plan: Plan, found: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Number of the key group of each fingerprint, as ``equipoise.spark.routing.group_column`` has it."""
+    """Number of the key group of each fingerprint, as ``equipoise.spark.rows.routing.group_column`` has it."""
     numbers = plan.tail_group_of(found)
     if len(plan.isolated_keys):
         place = np.minimum(np.searchsorted(plan.isolated_keys, found), len(plan.isolated_keys) - 1)

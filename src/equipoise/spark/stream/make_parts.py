@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.rows.keyed_frames import Part
+from equipoise.spark.rows.pandas_rows import KeyFrames
+from equipoise.spark.rows.runs import Runs, cut, latest_event_ms
 from equipoise.spark.stream.order import Order
-from equipoise.spark.stream.pandas_rows import KeyFrames
-from equipoise.spark.stream.part import Part
-from equipoise.spark.stream.rows import Runs, cut, latest_event_ms
 from equipoise.spark.stream.runners import failed
 from equipoise.state.codec import KeyCodec, row_codec
 

@@ -1,69 +1,20 @@
 """The rows that a task gives to the sink, as one Parquet file that appears when it is complete."""
 
-import re
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Self
 
-import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from equipoise.errors import InvalidArgument
 from equipoise.names import unique_name
-from equipoise.spark.stream.pandas_rows import to_arrow
+from equipoise.spark.rows.pandas_rows import to_arrow
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage, Written
 
 FOLDER = "outputs"
 _ROWS_AT_A_TIME = 50_000
-_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
-_STORABLE = (
-    r"byte|short|integer|long|float|double|decimal\(.*\)|boolean|string( collate \w+)?|binary|date|timestamp|"
-    r"timestamp_ntz|interval (day|hour|minute|second).*|void"
-)
-
-
-def require_storable(schema: dict[str, Any]) -> None:
-    """Refuse an output schema that cannot go by way of pandas and Parquet.
-
-    Parameters
-    ----------
-    schema
-        ``StructType.jsonValue()`` of the outputs.
-    """
-    if not schema["fields"]:
-        raise InvalidArgument("outputSchema has no columns; name at least one")
-    for field in schema["fields"]:
-        for kind in _simple_types(field["type"]):
-            if re.fullmatch(_STORABLE, kind) is None:
-                raise InvalidArgument(
-                    f"outputSchema: column {field['name']!r} has the type {kind}, which outputs cannot have; "
-                    "give it as string or binary, and cast it in the sink"
-                )
-
-
-def as_spark_reads_it(arrow: pa.Schema, schema: dict[str, Any]) -> pa.Schema:
-    """A schema whose Parquet files keep Spark's own types, as those that Spark writes do.
-
-    Without it Spark infers a number for an interval, which Parquet does not have.
-
-    Parameters
-    ----------
-    arrow, schema
-        Arrow form and ``StructType.jsonValue()`` of the outputs.
-    """
-    return arrow.with_metadata({_SPARK_SCHEMA: msgspec.json.encode(schema)})
-
-
-def _simple_types(kind: Any) -> Iterator[str]:
-    if isinstance(kind, str):
-        yield kind
-        return
-    parts = [field["type"] for field in kind.get("fields", ())]
-    for part in [*parts, *(kind[name] for name in ("elementType", "keyType", "valueType") if name in kind)]:
-        yield from _simple_types(part)
 
 
 class Outputs:

@@ -13,10 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from equipoise.plan import Plan
-from equipoise.spark.columns import FINGERPRINT, GROUP, PART, marker
-from equipoise.spark.keys import as_column
-from equipoise.spark.routing import group_column, int_array, looked_up
-from equipoise.spark.split_plan import next_piece, width_column
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
+from equipoise.spark.rows.keys import as_column
+from equipoise.spark.rows.routing import group_column, int_array, looked_up, next_piece, width_column
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.ownership import Layout
 

@@ -6,25 +6,22 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 import equipoise
 from equipoise.errors import UserFunctionFailed
-from equipoise.spark.columns import PART
+from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
+from equipoise.spark.rows.pandas_rows import key_shower
+from equipoise.spark.rows.runs import Runs
+from equipoise.spark.rows.user_functions import traced
 from equipoise.spark.stream.aggregator import AggregatorProcessor
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.pandas_rows import KeyFrames, key_shower
-from equipoise.spark.stream.part import Part, parts_of
-from equipoise.spark.stream.rows import Runs
 from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
@@ -51,100 +48,6 @@ class Runner(ABC):
 
 RunnerFactory = Callable[[Order], Runner]
 """Makes the runner of a task."""
-
-
-@dataclass
-class Elsewhere:
-    """Rows and seconds that were spent on a split key by other tasks."""
-
-    rows: int = 0
-    seconds: float = 0.0
-
-
-class KeyedFrames:
-    """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames.
-
-    The frames of a split key hold encoded buffers, in the column ``PART``, in place of its rows.
-
-    Parameters
-    ----------
-    rows
-        Sorted rows.
-    timezone
-        The session's time zone.
-    rebuilt
-        Whether frames have the dtypes that a ``StatefulProcessor`` sees; see ``KeyFrames``.
-    """
-
-    def __init__(self, rows: Iterator[Runs], timezone: str, *, rebuilt: bool = True) -> None:
-        self._rows = rows
-        self._timezone = timezone
-        self._rebuilt = rebuilt
-        self._runs: Runs | None = None
-        self._starts: list[int] = []
-        self._at = 0
-        self._parts: list[Part] | None = None
-        self.rows = 0
-        """Rows of the key at hand, so far."""
-        self.elsewhere = Elsewhere()
-        """What other tasks have done for the key at hand, so far."""
-
-    def __iter__(self) -> Iterator[tuple[int, int, bytes, tuple[Any, ...], Iterator[pd.DataFrame]]]:
-        """Group, fingerprint, encoded key, key, and frames of each key."""
-        while self._has_run():
-            runs, at = self._runs, self._at
-            assert runs is not None  # noqa: S101 - this tells the type checker
-            frames = self._frames(runs.encoded[at])
-            yield int(runs.groups[at]), int(runs.fingerprints[at]), runs.encoded[at], runs.keys[at], frames
-            for _ in frames:  # what the user's code did not look at
-                pass
-
-    def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
-        self.rows, self.elsewhere = 0, Elsewhere()
-        while self._has_run() and self._runs is not None and self._runs.encoded[self._at] == encoded:
-            first, last = self._starts[self._at], self._starts[self._at + 1]
-            self._at += 1
-            if self._parts is None:
-                self.rows += last - first
-            for part in (self._parts or [])[first:last]:
-                self.rows += part.rows
-                self.elsewhere.rows += part.rows
-                self.elsewhere.seconds += part.seconds
-            yield self._cut(first, last)
-
-    def _has_run(self) -> bool:
-        while self._runs is None or self._at == len(self._runs):
-            following = next(self._rows, None)
-            if following is None:
-                return False
-            self._runs, self._at = following, 0
-            self._parts = parts_of(following)
-            self._take(following)
-            self._starts = following.starts.tolist()
-        return True
-
-    def _take(self, runs: Runs) -> None:
-        """Make ready the rows of a record batch."""
-        if self._parts is None:
-            self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=self._rebuilt)
-
-    def _cut(self, first: int, last: int) -> Any:
-        if self._parts is None:
-            return self._frames_of.cut(first, last)
-        return pd.DataFrame({PART: [part.buffer for part in self._parts[first:last]]})
-
-
-class KeyedTables(KeyedFrames):
-    """The same with Arrow tables in place of pandas frames."""
-
-    def __init__(self, rows: Iterator[Runs]) -> None:
-        super().__init__(rows, "UTC")
-
-    def _take(self, runs: Runs) -> None:
-        self._table = pa.Table.from_batches([runs.rows])
-
-    def _cut(self, first: int, last: int) -> Any:
-        return self._table.slice(first, last - first)
 
 
 class ProcessorRunner(Runner):
@@ -275,9 +178,3 @@ def raised_at(error: Exception, what: str = "") -> str:
         return ""
     function = "" if own[-1].name == what else f", in {own[-1].name}"
     return f" ({own[-1].filename}, line {own[-1].lineno}{function})"
-
-
-def traced(error: Exception) -> str:
-    """Traceback of what the user's code raised, below our own call; Spark does not pass on the cause of an error."""
-    below = error.__traceback__.tb_next if error.__traceback__ else None
-    return "".join(traceback.format_exception(type(error), error, below))

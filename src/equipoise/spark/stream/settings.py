@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from equipoise.adapt import Elastic, Policy
-from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.runners import RunnerFactory
 from equipoise.state.checkpoint import Identity

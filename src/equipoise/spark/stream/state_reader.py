@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, MapType, StructField, StructType
 
 from equipoise.errors import InvalidArgument, Mismatch
-from equipoise.spark.stream.pandas_rows import state_array
-from equipoise.spark.stream.user_code import SparkSchemas
+from equipoise.spark.rows.pandas_rows import state_array
+from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.contents import TIMERS, group_entries, kept_version, key_states, while_kept

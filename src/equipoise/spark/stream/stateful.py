@@ -17,16 +17,16 @@ from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
 from equipoise.durations import seconds_of
 from equipoise.errors import InvalidArgument
-from equipoise.spark.cluster import is_connect, partition_count, task_slots
-from equipoise.spark.keys import as_column, resolve_key
+from equipoise.spark.rows.cluster import is_connect, partition_count, task_slots
+from equipoise.spark.rows.keys import as_column, resolve_key
+from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
 from equipoise.spark.stream.delivery import FileSink, Sink
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.failures import translating
 from equipoise.spark.stream.jobs import SparkJobs
-from equipoise.spark.stream.outputs import as_spark_reads_it, require_storable
 from equipoise.spark.stream.query import StatefulQuery, is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
-from equipoise.spark.stream.user_code import Processor, SparkSchemas, UserCode
+from equipoise.spark.stream.user_code import Processor, UserCode
 from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.fencing import claim
 from equipoise.state.halves import SPARK

@@ -7,12 +7,12 @@ import msgspec
 import pyarrow as pa
 
 from equipoise.failpoints import failpoint
+from equipoise.spark.rows.keyed_frames import parts_of
+from equipoise.spark.rows.runs import Runs, SortedRows, latest_event_ms
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.owned_groups import OwnedGroups
-from equipoise.spark.stream.part import parts_of
-from equipoise.spark.stream.rows import Runs, SortedRows, latest_event_ms
 from equipoise.spark.stream.runners import Runner
 from equipoise.state.cache import GroupCache
 from equipoise.state.codec import KeyCodec

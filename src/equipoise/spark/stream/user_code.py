@@ -3,48 +3,23 @@
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument
-from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.schemas import Schemas
 from equipoise.spark.stream.aggregator import AggregatorProcessor
 from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Processor = StatefulProcessor | VectorProcessor | Aggregator
 """The three shapes of user code."""
-
-
-class Schemas(Protocol):
-    """Understands schemas as users give them."""
-
-    def parsed(self, schema: StructType | str) -> dict[str, Any]:
-        """JSON form of a schema."""
-
-    def arrow(self, schema: StructType | str) -> pa.Schema:
-        """Arrow form of a schema."""
-
-
-class SparkSchemas:
-    """Understands schemas by the help of a session."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def parsed(self, schema: StructType | str) -> dict[str, Any]:
-        """JSON form of a schema."""
-        known: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
-        return dict(known.jsonValue())
-
-    def arrow(self, schema: StructType | str) -> pa.Schema:
-        """Arrow form of a schema."""
-        return self._spark.createDataFrame([], schema).toArrow().schema
 
 
 class UserCode:

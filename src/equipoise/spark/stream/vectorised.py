@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument, UserFunctionFailed
+from equipoise.spark.rows.pandas_rows import state_array
+from equipoise.spark.rows.runs import Runs, plain_values
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.pandas_rows import state_array
-from equipoise.spark.stream.rows import Runs, plain_values
 from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, told
 from equipoise.state.codec import RowCodec, row_codec
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.signature import argument_count
-from equipoise.spark.stream.pandas_rows import rows_to_arrow, to_arrow, to_pandas
-from equipoise.spark.stream.user_code import Schemas
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.pandas_rows import rows_to_arrow, to_arrow, to_pandas
+from equipoise.spark.rows.schemas import Schemas
+from equipoise.spark.rows.user_functions import argument_count
 from equipoise.state.codec import RowCodec, row_codec
 
 KeyValues = tuple[Any, ...]

@@ -16,19 +16,19 @@ from equipoise.durations import seconds_of
 from equipoise.errors import FormatError, InvalidArgument, Mismatch
 from equipoise.microbatch.spool import BUCKET, Spool
 from equipoise.plan import Plan
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.cluster import partition_count
-from equipoise.spark.columns import PART
-from equipoise.spark.keys import resolve_key
-from equipoise.spark.microbatch.stages import Stages
-from equipoise.spark.microbatch.windows import WindowProcessor, WindowRunner
+from equipoise.spark.prompt.stages import Stages
+from equipoise.spark.prompt.windows import WindowProcessor, WindowRunner
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.cluster import partition_count
+from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.keys import resolve_key
+from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.stateful import StatefulStream
-from equipoise.spark.stream.user_code import SparkSchemas
 from equipoise.state.checkpoint import Checkpoint
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from equipoise.errors import InvalidArgument
 from equipoise.metrics import makespan
-from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.keys import KeyLike, resolve_key
-from equipoise.spark.report import OVERPARTITIONING, batch_planner
-from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
+from equipoise.spark.batch.report import OVERPARTITIONING, batch_planner
+from equipoise.spark.batch.sample import SAMPLE_ROWS, resolve_weight, take_sample
+from equipoise.spark.rows.cluster import partition_count, slot_count
+from equipoise.spark.rows.keys import KeyLike, resolve_key
 
 WORTH_IT = 1.1
 """Least predicted gain that is worth a change: what the prediction is off by, and then some."""

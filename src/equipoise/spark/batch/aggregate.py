@@ -22,21 +22,22 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from equipoise.checks.aggregator import check_merge
 from equipoise.errors import InvalidArgument, UserFunctionFailed
 from equipoise.plan import Planner, uniform_plan
-from equipoise.spark.advice import WORTH_IT, Action, Advice
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.columns import FINGERPRINT, GROUP
-from equipoise.spark.fallback import measured_or
-from equipoise.spark.keys import Key, as_column, resolve_key
-from equipoise.spark.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
-from equipoise.spark.report import batch_planner
-from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
-from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split
-from equipoise.spark.stream.outputs import require_storable
-from equipoise.spark.stream.pandas_rows import KeyFrames, key_shower
-from equipoise.spark.stream.rows import cut
-from equipoise.spark.stream.runners import KeyedFrames, KeyedTables, traced
-from equipoise.spark.stream.user_code import SparkSchemas
+from equipoise.spark.batch.advice import WORTH_IT, Action, Advice
+from equipoise.spark.batch.fallback import measured_or
+from equipoise.spark.batch.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
+from equipoise.spark.batch.report import batch_planner
+from equipoise.spark.batch.sample import SAMPLE_ROWS, resolve_weight, take_sample
+from equipoise.spark.batch.split_plan import Split, SplitPlan, plan_split
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.cluster import partition_count, slot_count
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP
+from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
+from equipoise.spark.rows.keys import Key, as_column, resolve_key
+from equipoise.spark.rows.pandas_rows import KeyFrames, key_shower
+from equipoise.spark.rows.routing import next_piece
+from equipoise.spark.rows.runs import cut
+from equipoise.spark.rows.schemas import SparkSchemas, require_storable
+from equipoise.spark.rows.user_functions import traced
 from equipoise.split import SPLITTERS, Splitter, make_splitter
 from equipoise.state.codec import KeyCodec
 

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from equipoise.errors import InvalidArgument
 from equipoise.metrics import makespan
 from equipoise.plan import Plan, Planner
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.routing import looked_up, partition_column
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.rows.routing import partition_column, width_column
 from equipoise.split.pieces import HOT, ladder
 
 Split = str | int | Callable[[float, int], int] | None
@@ -70,22 +70,6 @@ class SplitPlan:
     def partition(self, piece: Column) -> Column:
         """Partition of a key or a piece."""
         return partition_column(self.plan, piece)
-
-
-def width_column(widths: Mapping[int, int], fingerprint: Column) -> Column:
-    """Number of pieces of the key of each row, from that of the keys that are split."""
-    keys = np.array(sorted(widths), dtype=np.int64)
-    counts = np.array([widths[key] for key in keys.tolist()], dtype=np.int64)
-    return looked_up(keys, counts, fingerprint, F.lit(1))
-
-
-def next_piece(width: Column) -> Column:
-    """Which piece a row goes to, by the hash of its place among the rows of its task.
-
-    The place itself would go round with whatever pattern the rows come in.
-    """
-    dealt = F.pmod(F.xxhash64(F.monotonically_increasing_id()), width.cast("bigint")).cast("int")
-    return F.when(width > 1, dealt).otherwise(F.lit(0))
 
 
 def plan_split(

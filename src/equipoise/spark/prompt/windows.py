@@ -12,8 +12,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerVal
 from pyspark.sql.types import StructType
 
 from equipoise.microbatch.windows import moved_on
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.columns import PART
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.columns import PART
 from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import ProcessorRunner, failed

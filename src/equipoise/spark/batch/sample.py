@@ -21,8 +21,8 @@ from pyspark.sql.types import NumericType
 from equipoise.errors import InvalidArgument
 from equipoise.plan import Plan
 from equipoise.sketch import Histogram
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.keys import Key, analysed, as_column
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.rows.keys import Key, analysed, as_column
 
 SAMPLE_ROWS = 200_000
 """Wanted size of a sample: loads of 32 partitions come out within about 1 %."""

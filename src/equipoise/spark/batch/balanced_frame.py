@@ -13,17 +13,17 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.plan import Plan, Planner, uniform_plan
-from equipoise.spark.advice import Advice, Operation, advice_for
-from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.columns import PARTITION
-from equipoise.spark.fallback import measured_or
-from equipoise.spark.history import History, Recorder
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.keys import Key, KeyLike, resolve_key
-from equipoise.spark.report import batch_planner
-from equipoise.spark.routing import partition_column
-from equipoise.spark.sample import SAMPLE_ROWS, resolve_weight, take_sample
-from equipoise.spark.signature import argument_count
+from equipoise.spark.batch.advice import Advice, Operation, advice_for
+from equipoise.spark.batch.fallback import measured_or
+from equipoise.spark.batch.history import History, Recorder
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.report import batch_planner
+from equipoise.spark.batch.sample import SAMPLE_ROWS, resolve_weight, take_sample
+from equipoise.spark.rows.cluster import partition_count, slot_count
+from equipoise.spark.rows.columns import PARTITION
+from equipoise.spark.rows.keys import Key, KeyLike, resolve_key
+from equipoise.spark.rows.routing import partition_column
+from equipoise.spark.rows.user_functions import argument_count
 
 _SECOND_EXCHANGE = "spark.sql.requireAllClusterKeysForDistribution"
 

@@ -1,6 +1,7 @@
-"""How many arguments a user's function takes, counted as Spark counts them."""
+"""User functions: how many arguments they take, as Spark counts them, and the traceback of what they raise."""
 
 import inspect
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -21,3 +22,9 @@ def argument_count(function: Callable[..., Any]) -> int:
     1
     """
     return sum(each.kind in _POSITIONAL for each in inspect.signature(function).parameters.values())
+
+
+def traced(error: Exception) -> str:
+    """Traceback of what the user's code raised, below our own call; Spark does not pass on the cause of an error."""
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    return "".join(traceback.format_exception(type(error), error, below))

@@ -19,15 +19,16 @@ from equipoise.errors import InvalidArgument, Mismatch
 from equipoise.metrics import makespan
 from equipoise.plan import Planner
 from equipoise.sketch import Histogram
-from equipoise.spark.advice import WORTH_IT, Action, Advice, broadcast_advice
-from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.columns import FINGERPRINT, PARTITION, PIECE
-from equipoise.spark.fallback import measured_or
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.keys import Key, as_column, resolve_key
-from equipoise.spark.report import batch_planner
-from equipoise.spark.sample import SAMPLE_ROWS, Rows, Sample, count, resolve_weight, take_samples
-from equipoise.spark.split_plan import Split, SplitPlan, next_piece, plan_split, width_column
+from equipoise.spark.batch.advice import WORTH_IT, Action, Advice, broadcast_advice
+from equipoise.spark.batch.fallback import measured_or
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.report import batch_planner
+from equipoise.spark.batch.sample import SAMPLE_ROWS, Rows, Sample, count, resolve_weight, take_samples
+from equipoise.spark.batch.split_plan import Split, SplitPlan, plan_split
+from equipoise.spark.rows.cluster import partition_count, slot_count
+from equipoise.spark.rows.columns import FINGERPRINT, PARTITION, PIECE
+from equipoise.spark.rows.keys import Key, as_column, resolve_key
+from equipoise.spark.rows.routing import next_piece, width_column
 from equipoise.split.pieces import piece_fingerprints
 
 _HASH_OF_NULL = 42  # the seed of Spark's hash, which NULL leaves as it is

@@ -13,9 +13,9 @@ from equipoise.errors import InvalidArgument
 from equipoise.metrics import load_imbalance, lower_bound, makespan
 from equipoise.pictures import partition_bars
 from equipoise.plan import KIP, PLANNERS, Plan, Planner, make_planner
-from equipoise.spark.cluster import partition_count, slot_count
-from equipoise.spark.keys import Key, KeyLike, resolve_key
-from equipoise.spark.sample import SAMPLE_ROWS, Sample, resolve_weight, take_sample
+from equipoise.spark.batch.sample import SAMPLE_ROWS, Sample, resolve_weight, take_sample
+from equipoise.spark.rows.cluster import partition_count, slot_count
+from equipoise.spark.rows.keys import Key, KeyLike, resolve_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from equipoise.errors import InvalidArgument
-from equipoise.spark.aggregator import Aggregator
+from equipoise.spark.rows.aggregator import Aggregator
 
 FUNCTIONS = ("count", "sum", "min", "max", "mean")
 """What can be asked of a column; ``count`` also without one, of rows."""

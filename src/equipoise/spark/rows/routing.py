@@ -8,7 +8,7 @@ Arrays reach Spark as one string literal each, split and cast; Catalyst folds th
 the query, so a plan of any size costs one small message under Connect and nothing per row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,22 @@ def looked_up(
     slot = _modulo(F.xxhash64(displacement, fingerprint), len(table.keys))
     found = (F.get(_array(table.keys, "bigint"), slot) == fingerprint) & (F.get(int_array(table.values), slot) >= 0)
     return F.when(found, F.get(int_array(table.values), slot)).otherwise(otherwise)
+
+
+def width_column(widths: Mapping[int, int], fingerprint: Column) -> Column:
+    """Number of pieces of the key of each row, from that of the keys that are split."""
+    keys = np.array(sorted(widths), dtype=np.int64)
+    counts = np.array([widths[key] for key in keys.tolist()], dtype=np.int64)
+    return looked_up(keys, counts, fingerprint, F.lit(1))
+
+
+def next_piece(width: Column) -> Column:
+    """Which piece a row goes to, by the hash of its place among the rows of its task.
+
+    The place itself would go round with whatever pattern the rows come in.
+    """
+    dealt = F.pmod(F.xxhash64(F.monotonically_increasing_id()), width.cast("bigint")).cast("int")
+    return F.when(width > 1, dealt).otherwise(F.lit(0))
 
 
 def int_array(values: Sequence[int] | NDArray[np.generic]) -> Column:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from equipoise.spark.columns import FINGERPRINT, GROUP, PART, marker
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.state.codec import KeyCodec
 
 

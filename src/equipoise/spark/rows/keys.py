@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from equipoise.errors import InvalidArgument
 from equipoise.requirements import require_spark_version
-from equipoise.spark.columns import RESERVED
+from equipoise.spark.rows.columns import RESERVED
 
 KeyLike = str | Column | Sequence[str | Column]
 """A key as users give it: a column or its name, or several of them."""

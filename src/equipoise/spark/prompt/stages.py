@@ -22,13 +22,13 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from equipoise.errors import InvalidArgument
 from equipoise.microbatch import prompt_buckets
 from equipoise.microbatch.spool import BUCKET
-from equipoise.spark.aggregator import Aggregator
-from equipoise.spark.columns import FINGERPRINT, GROUP, PART
-from equipoise.spark.keys import as_column
+from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
+from equipoise.spark.rows.keyed_frames import Part
+from equipoise.spark.rows.keys import as_column
+from equipoise.spark.rows.runs import cut
 from equipoise.spark.stream.make_parts import part_maker
 from equipoise.spark.stream.order import Order
-from equipoise.spark.stream.part import Part
-from equipoise.spark.stream.rows import cut
 from equipoise.spark.stream.runners import failed
 from equipoise.state.codec import KeyCodec, row_codec
 

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 
 from equipoise.errors import Damaged, Mismatch, StorageFailed, UnknownFormat
 from equipoise.framing import seal, unseal
-from equipoise.spark.columns import FINGERPRINT, THINNING, WEIGHT
-from equipoise.spark.key_loads import KeyLoads
-from equipoise.spark.keys import Key
-from equipoise.spark.sample import Sample, Weight
+from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.sample import Sample, Weight
+from equipoise.spark.rows.columns import FINGERPRINT, THINNING, WEIGHT
+from equipoise.spark.rows.keys import Key
 from equipoise.storage import Storage
 
 OBSERVED_ROWS = 50_000

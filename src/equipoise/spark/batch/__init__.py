@@ -1,0 +1,1 @@
+"""Keyed batch jobs: profile, advise, balance, aggregate, join."""

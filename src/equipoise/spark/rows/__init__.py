@@ -1,0 +1,1 @@
+"""Keys, columns, schemas, routing, and rows as Arrow and pandas: the floor below batch, stream and prompt."""

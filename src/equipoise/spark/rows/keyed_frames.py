@@ -1,0 +1,133 @@
+"""Sorted rows as keys with their frames, and the parts that stand for the rows of a split key."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+
+from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.pandas_rows import KeyFrames
+from equipoise.spark.rows.runs import Runs
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """What a task made of some rows of a key, and what that took.
+
+    Parameters
+    ----------
+    buffer
+        The encoded buffer.
+    rows, seconds
+        Rows that were reduced, and the time.
+    latest_event_ms
+        Latest event time among the rows that the task had at hand; ``None`` without one.
+    """
+
+    buffer: bytes
+    rows: int
+    seconds: float
+    latest_event_ms: int | None = None
+
+
+def parts_of(runs: Runs) -> list[Part] | None:
+    """The parts that a run of rows holds; ``None`` where it holds rows of the user's."""
+    if PART not in runs.rows.schema.names:
+        return None
+    return [msgspec.msgpack.decode(each, type=Part) for each in runs.rows.column(PART).to_pylist()]
+
+
+@dataclass
+class Elsewhere:
+    """Rows and seconds that were spent on a split key by other tasks."""
+
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class KeyedFrames:
+    """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames.
+
+    The frames of a split key hold encoded buffers, in the column ``PART``, in place of its rows.
+
+    Parameters
+    ----------
+    rows
+        Sorted rows.
+    timezone
+        The session's time zone.
+    rebuilt
+        Whether frames have the dtypes that a ``StatefulProcessor`` sees; see ``KeyFrames``.
+    """
+
+    def __init__(self, rows: Iterator[Runs], timezone: str, *, rebuilt: bool = True) -> None:
+        self._rows = rows
+        self._timezone = timezone
+        self._rebuilt = rebuilt
+        self._runs: Runs | None = None
+        self._starts: list[int] = []
+        self._at = 0
+        self._parts: list[Part] | None = None
+        self.rows = 0
+        """Rows of the key at hand, so far."""
+        self.elsewhere = Elsewhere()
+        """What other tasks have done for the key at hand, so far."""
+
+    def __iter__(self) -> Iterator[tuple[int, int, bytes, tuple[Any, ...], Iterator[pd.DataFrame]]]:
+        """Group, fingerprint, encoded key, key, and frames of each key."""
+        while self._has_run():
+            runs, at = self._runs, self._at
+            assert runs is not None  # noqa: S101 - this tells the type checker
+            frames = self._frames(runs.encoded[at])
+            yield int(runs.groups[at]), int(runs.fingerprints[at]), runs.encoded[at], runs.keys[at], frames
+            for _ in frames:  # what the user's code did not look at
+                pass
+
+    def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
+        self.rows, self.elsewhere = 0, Elsewhere()
+        while self._has_run() and self._runs is not None and self._runs.encoded[self._at] == encoded:
+            first, last = self._starts[self._at], self._starts[self._at + 1]
+            self._at += 1
+            if self._parts is None:
+                self.rows += last - first
+            for part in (self._parts or [])[first:last]:
+                self.rows += part.rows
+                self.elsewhere.rows += part.rows
+                self.elsewhere.seconds += part.seconds
+            yield self._cut(first, last)
+
+    def _has_run(self) -> bool:
+        while self._runs is None or self._at == len(self._runs):
+            following = next(self._rows, None)
+            if following is None:
+                return False
+            self._runs, self._at = following, 0
+            self._parts = parts_of(following)
+            self._take(following)
+            self._starts = following.starts.tolist()
+        return True
+
+    def _take(self, runs: Runs) -> None:
+        """Make ready the rows of a record batch."""
+        if self._parts is None:
+            self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=self._rebuilt)
+
+    def _cut(self, first: int, last: int) -> Any:
+        if self._parts is None:
+            return self._frames_of.cut(first, last)
+        return pd.DataFrame({PART: [part.buffer for part in self._parts[first:last]]})
+
+
+class KeyedTables(KeyedFrames):
+    """The same with Arrow tables in place of pandas frames."""
+
+    def __init__(self, rows: Iterator[Runs]) -> None:
+        super().__init__(rows, "UTC")
+
+    def _take(self, runs: Runs) -> None:
+        self._table = pa.Table.from_batches([runs.rows])
+
+    def _cut(self, first: int, last: int) -> Any:
+        return self._table.slice(first, last - first)
