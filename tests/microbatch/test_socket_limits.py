@@ -13,6 +13,7 @@ import pytest
 from equipoise import InvalidArgument
 from equipoise.bench import fuzz_feed
 from equipoise.microbatch import connections
+from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.receiver import Cutting, Receiver
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import Spool
@@ -141,22 +142,22 @@ def test_a_sender_that_was_made_to_wait_is_not_taken_for_silent(listening):
 
 
 def test_what_waits_is_bounded_by_its_bytes():
-    waiting = connections.Waiting(1000)
+    waiting = connections.Waiting(10_000)
 
     def arrived(size):
-        letters = [("x" * (size - connections._LETTER_BYTES), "why")]
+        letters = [DeadLetter("x" * (size - connections._ENTRY_BYTES - connections._LETTER_BYTES - 3), "why")]
         return connections.Arrived(connections.Sender(None), 1, pa.table({}), letters)
 
-    waiting.put(arrived(5000))  # anything fits into nothing
-    more = [threading.Thread(target=waiting.put, args=(arrived(600),)) for _ in range(2)]
+    waiting.put(arrived(50_000))  # anything fits into nothing
+    more = [threading.Thread(target=waiting.put, args=(arrived(6000),)) for _ in range(2)]
     for thread in more:
         thread.start()
-    assert waiting.get(1).bytes == 5000
+    assert waiting.get(1).bytes == 50_000
     wait_for(lambda: sum(thread.is_alive() for thread in more) == 1)
-    assert waiting.get(1).bytes == 600
+    assert waiting.get(1).bytes == 6000
     for thread in more:
         thread.join(30)
-    assert waiting.get(1).bytes == 600
+    assert waiting.get(1).bytes == 6000
     assert waiting.get(0) is None
 
 

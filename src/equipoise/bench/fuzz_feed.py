@@ -317,9 +317,8 @@ def _take(feed: SocketFeed, found: dict[str, Any]) -> bool:
     with pa.ipc.new_stream(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_table(rows)
     found["given"] += chunk.table.num_rows
-    broken = sum(not text for text, _ in chunk.letters)
-    found["broken"] += broken
-    found["letters"] += len(chunk.letters) - broken
+    found["broken"] += sum(not letter.text for letter in chunk.letters)
+    found["letters"] += sum(letter.rows for letter in chunk.letters if letter.text)
     chunk.acknowledge()
     return True
 
