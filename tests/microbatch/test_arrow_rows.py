@@ -3,6 +3,8 @@
 import io
 import json
 import struct
+import subprocess
+import sys
 import tracemalloc
 from contextlib import suppress
 
@@ -83,22 +85,50 @@ def test_dictionaries_that_grow_without_end_are_refused():
     assert "bytes of dictionaries before it" in refused
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_short_message_that_becomes_many_rows_or_bytes_is_refused_before_memory_is_taken(compression):
-    bombs = {
-        "2,000,000 rows": pa.table({"word": pa.nulls(2_000_000, pa.string()), "n": np.zeros(2_000_000, np.int64)}),
-        "100,000,000 bytes in one buffer": pa.table({"word": ["a" * 1_000_000] * 100, "n": [1] * 100}),
-    }
-    for told, bomb in bombs.items():
-        data = stream(bomb, compression=compression)
-        before = pa.total_allocated_bytes()
-        pool = pa.default_memory_pool()
-        found, _, refused = read(data)
-        assert found == []
-        assert told in refused
-        assert "at most" in refused
-        assert "raise messageRows or messageBytes" in refused
-        assert pool.max_memory() >= before == pa.total_allocated_bytes()
+PEAK = """
+import sys
+import pyarrow as pa
+from equipoise.microbatch.arrow_messages import Bounds
+from equipoise.microbatch.arrow_rows import ArrowRows
+from equipoise.microbatch.dead_letters import Refused
+
+schema = pa.schema({"word": pa.string(), "n": pa.int64()})
+bounds = Bounds(*map(int, sys.argv[1:]))
+try:
+    for batch in ArrowRows(sys.stdin.buffer.read, lambda: None, schema, bounds).batches():
+        print(len(batch), "rows")
+except Refused as error:
+    print(error)
+print(pa.default_memory_pool().max_memory())
+"""
+
+
+def peak(data, bounds):
+    """What a process of its own says of a stream, and the most memory that Arrow took for it."""
+    command = [sys.executable, "-c", PEAK, str(bounds.rows), str(bounds.bytes)]
+    lines = subprocess.run(command, input=data, capture_output=True, check=True).stdout.decode().splitlines()
+    return lines[0], int(lines[1])
+
+
+@pytest.mark.parametrize(
+    ("told", "bomb"),
+    [
+        ("2,000,000 rows", {"word": pa.nulls(2_000_000, pa.string()), "n": np.zeros(2_000_000, np.int64)}),
+        ("100,000,000 bytes in one buffer", {"word": ["a" * 1_000_000] * 100, "n": [1] * 100}),
+    ],
+    ids=["rows", "bytes"],
+)
+def test_a_short_message_that_becomes_much_is_refused_before_memory_is_taken(told, bomb):
+    data = stream(pa.table(bomb), compression="zstd")
+    assert len(data) < 100_000
+    refused, most = peak(data, BOUNDS)
+    assert told in refused
+    assert "at most" in refused
+    assert "raise messageRows or messageBytes" in refused
+    assert most < 1 << 20
+    read_, most = peak(data, Bounds(10_000_000, 1 << 30))
+    assert read_.endswith("rows")
+    assert most > 15_000_000  # so that the memory would have been seen
 
 
 def test_a_value_that_is_referred_to_again_and_again_is_refused_before_it_is_written_out():
@@ -216,13 +246,15 @@ def test_rows_that_do_not_fit_are_tried_one_by_one_only_so_often():
     assert "at least one of these 16 lines or rows cannot be read (ArrowInvalid: Failed to parse" in letters[-1].reason
 
 
-def test_columns_of_another_length_than_their_message_are_refused():
-    data = stream(rows_of(10))
-    begin, body, _ = header(data, 2)
-    at = data.index(struct.pack("<qq", 10, 0), begin, body)
-    refused = read(data[:at] + struct.pack("<qq", 9, 0) + data[at + 16 :])[2]
-    assert "message 2 is damaged" in refused
-    assert "send it again" in refused
+def test_a_message_whose_lists_end_outside_of_it_is_refused():
+    schema = pa.schema({"items": pa.list_(pa.int64())})
+    data = stream(pa.table({"items": [[5, 6, 7]] * 3}, schema=schema))
+    _, body, _ = header(data, 2)
+    at = data.index(struct.pack("<4i", 0, 3, 6, 9), body)
+    found, letters, refused = read(data[:at] + struct.pack("<4i", 0, 3, 6, 900) + data[at + 16 :], schema)
+    assert (found, letters) == ([], [])
+    assert "message 2 is damaged (ArrowInvalid: In column 0" in refused
+    assert "3 valid rows were expected; send it again" in refused
 
 
 def shared_fields(count):
