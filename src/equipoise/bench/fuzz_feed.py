@@ -318,8 +318,8 @@ class _Receiver:
             return dict(json.loads(line))
         if is_hung:
             self._process.kill()
-        code = self._process.wait()
-        self._process = None
+        self._process.communicate()
+        code, self._process = self._process.returncode, None
         return {"hung": True} if is_hung else {"died": True, "exit": code}
 
     def close(self) -> None:
