@@ -141,7 +141,8 @@ def test_only_a_feed_that_connects_lets_its_sender_rest(listening, wait_for, clo
 
 def test_a_wait_of_many_days_is_made_of_hours(pair):
     class Readable:
-        waits = []
+        def __init__(self):
+            self.waits = []
 
         def poll(self, milliseconds):
             self.waits.append(milliseconds)
@@ -186,9 +187,11 @@ def test_a_sender_of_a_byte_at_a_time_cannot_stay(listening, clock, format, take
     feed = listening(format, idle=100)
     begin = {"json": b"{", "arrow": arrow_stream(table(5))[:40]}[format]
     with connected(feed) as sender:
-        for number, part in enumerate([begin, b"x", b"x"]):
+        sent = 0
+        for part in (begin, b"x", b"x"):
             sender.sendall(part)
-            wait_for(lambda so_far=number + len(begin): clock.incoming and clock.incoming[0].begun == so_far)
+            sent += len(part)
+            wait_for(lambda so_far=sent: clock.incoming and clock.incoming[0].begun == so_far)
             clock.pass_by(30)
         assert feed.read(0) is None
         clock.pass_by(10)
@@ -304,10 +307,9 @@ def test_a_connection_that_is_made_while_the_feed_ends_ends_too(listening, answe
             feed = listening(port=server.getsockname()[1], connect=True)
             sender, _ = server.accept()
         else:
-            with monkeypatch.context() as patch:
-                patch.setattr(socket.socket, "accept", late)
-                feed = listening()
-                sender = connected(feed)
+            monkeypatch.setattr(socket.socket, "accept", late)
+            feed = listening()
+            sender = connected(feed)
         with sender:
             assert is_made.wait(30)
             feed.close()
@@ -555,7 +557,7 @@ def test_a_receiver_that_dies_and_rows_that_are_missing_are_counted(monkeypatch)
 def test_a_process_that_says_nothing_is_ended_and_replaced(monkeypatch):
     monkeypatch.setattr(fuzz_feed, "_LONGEST", 0.1)
     start = fuzz_feed.subprocess.Popen
-    monkeypatch.setattr(fuzz_feed.subprocess, "Popen", lambda command, **options: start(["sleep", "600"], **options))
+    monkeypatch.setattr(fuzz_feed.subprocess, "Popen", lambda _, **options: start(["sleep", "600"], **options))
     receiver = fuzz_feed._Receiver()
     for _ in range(2):
         assert receiver.case("json", b"") == {"hung": True}
