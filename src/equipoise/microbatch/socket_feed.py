@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 class Limits:
     """Bounds on what senders may take.
 
-    Memory is about ``waiting_bytes + connections * c``. With Arrow, ``c`` is up to four times ``message_bytes``: a message
-    as sent, decompressed and converted, and the dictionaries of its stream. With the defaults that is 8 GiB, if all
-    senders send the largest messages at once. With JSON lines, ``c`` is some tens of times ``line_bytes`` at worst.
+    Memory is about ``waiting_bytes + connections * c``. With Arrow, ``c`` is up to four times ``message_bytes``: a
+    message as sent, decompressed and converted, and the dictionaries of its stream. With the defaults that is 8 GiB, if
+    all senders send the largest messages at once. With JSON lines, ``c`` is some tens of times ``line_bytes`` at worst.
 
     Parameters
     ----------
