@@ -285,7 +285,11 @@ def test_a_creator_whose_answer_was_lost_reads_back_that_it_won(tmp_path):
 
 
 def test_a_creator_whose_sync_failed_syncs_again_and_says_where_that_fails_too(tmp_path, monkeypatch):
-    storage, synced, answers = Storage(str(tmp_path)), [], [True, False, True]  # make the folder, sync it, sync it again
+    storage, synced, answers = (
+        Storage(str(tmp_path)),
+        [],
+        [True, False, True],
+    )  # make the folder, sync it, sync it again
 
     def sync(path, real=local_disk._sync):
         synced.append(path)
@@ -303,7 +307,7 @@ def test_a_creator_whose_sync_failed_syncs_again_and_says_where_that_fails_too(t
 
 def test_the_names_of_new_folders_survive_a_power_cut(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(local_disk, "_sync", lambda path: synced.append(path))
+    monkeypatch.setattr(local_disk, "_sync", synced.append)
     Storage(str(tmp_path)).write("changes/00001/a", b"x")
     assert synced == [str(tmp_path), f"{tmp_path}/changes", f"{tmp_path}/changes/00001"]
     synced.clear()
@@ -317,7 +321,9 @@ def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, mo
         raise OSError(getattr(errno, code), "refused")
 
     monkeypatch.setattr(os, "link", refuse)
-    said = r"could not create .*log/1: its file system has no hard links .*refused.*give a folder on a disk that has them"
+    said = (
+        r"could not create .*log/1: its file system has no hard links .*refused.*give a folder on a disk that has them"
+    )
     with pytest.raises(StorageFailed, match=said):
         Storage(str(tmp_path)).create("log/1", b"mine")
     assert list((tmp_path / "log").iterdir()) == []
@@ -326,7 +332,9 @@ def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, mo
 def test_an_object_that_is_too_large_is_told_with_the_way_out(monkeypatch):
     monkeypatch.setattr(object_store, "LARGEST_BYTES", 3)
     storage = Storage("root", store=ConditionalObjects("memory:///"))
-    with pytest.raises(StorageFailed, match=r"root/file: it has 4 bytes, .* at most 3; let each task write less") as told:
+    with pytest.raises(
+        StorageFailed, match=r"root/file: it has 4 bytes, .* at most 3; let each task write less"
+    ) as told:
         storage.write("file", b"0123")
     assert "free space" not in str(told.value)
 

@@ -24,7 +24,15 @@ from typing import Literal
 
 import msgspec
 
-from equipoise.errors import CheckpointInUse, Damaged, Fenced, FormatError, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    CheckpointInUse,
+    Damaged,
+    Fenced,
+    FormatError,
+    InvalidArgument,
+    StorageFailed,
+    UnknownFormat,
+)
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.names import unique_name
@@ -129,6 +137,12 @@ def claim(
     take_over
         Whether to fence off a query of another machine, whose liveness cannot be checked from here.
     """
+    if not storage.abilities.list_after_write:
+        raise InvalidArgument(
+            f"the store of {storage.location} does not state that a listing has every file that was written before "
+            "(Abilities.list_after_write), and without that two queries could run on one checkpoint and not see each "
+            "other; keep the checkpoint on a local disk, HDFS, S3, GCS or Azure"
+        )
     exclusive = storage.abilities.create_if_absent if exclusive is None else exclusive
     process = _this_process()
     while True:

@@ -108,9 +108,7 @@ class _ObjectUpload(Upload):
 
 
 class _RenamedUpload(Upload):
-    def __init__(
-        self, filesystem: pyarrow.fs.FileSystem, path: str, *, replace: bool, may_report_false: bool
-    ) -> None:
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, *, replace: bool, may_report_false: bool) -> None:
         self._filesystem, self._path, self._replace, self._size = filesystem, path, replace, 0
         self._may_report_false = may_report_false
         folder, _, name = path.rpartition("/")
