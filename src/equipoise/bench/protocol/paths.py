@@ -9,7 +9,10 @@ from equipoise.failpoints import POINTS
 PATHS = (
     *(f"failpoint {point}" for point in POINTS if not point.startswith("spool.")),  # the receiver is not simulated
     *(f"fault {kind}" for kind in FAULTS),
-    *(f"lost answer of {verb}" for verb in ("create", "put", "write", "link", "rename", "delete", "read", "list", "look", "sync", "spark")),
+    *(
+        f"lost answer of {verb}"
+        for verb in ("create", "put", "write", "link", "rename", "delete", "read", "list", "look", "sync", "spark")
+    ),
     "ends with Fenced",
     "ends with StorageFailed",
     "ends with ConcurrentUpdate",

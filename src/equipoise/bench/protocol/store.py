@@ -183,7 +183,9 @@ class SimulatedStore(Store):
 
     def _listed(self, folder: str, *, recursive: bool) -> list[Entry]:
         if recursive:
-            return [Entry(path[len(folder) + 1 :], True, len(self._files[path].data)) for path in self._files.below(folder)]
+            return [
+                Entry(path[len(folder) + 1 :], True, len(self._files[path].data)) for path in self._files.below(folder)
+            ]
         return [entry for name in self._files.names(folder) if (entry := self._found(f"{folder}/{name}"))]
 
     def _require_absent(self, path: str) -> None:

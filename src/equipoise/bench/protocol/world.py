@@ -346,7 +346,6 @@ class World:
             self.storage.write(*self._swapped)
         self._swapped = None
 
-
     def _lose_half(self) -> None:
         """Put halves of different times together, and stop everybody."""
         if self._swapped is not None or self._lost is not None:
