@@ -49,6 +49,10 @@ class Files:
             raise FileNotFoundError(path)
         return self._files[path]
 
+    def get(self, path: str) -> File | None:
+        """The file of a path, if there is one."""
+        return self._files.get(path)
+
     def __setitem__(self, path: str, file: File) -> None:
         self._files[path] = file
         self._deleted.pop(path, None)

@@ -41,7 +41,7 @@ LOSSES: dict[str, Callable[[Halves, Halves, int, int], Halves | None]] = {
     "missing": _missing,
     "foreign": _foreign,
 }
-"""By name: from a checkpoint, an older copy and the last versions of both, the files; ``None`` where halves would fit."""
+"""By name: from a checkpoint, an older copy and the last versions of both, the files; ``None`` if halves would fit."""
 
 
 def lose_half(now: Halves, head: int, copy: Halves, copied: int, draw: random.Random) -> tuple[str, Halves] | None:

@@ -193,7 +193,7 @@ class SimulatedStore(Store):
             raise FileExistsError(path)
 
     def _appear(self, path: str, data: bytes, *, replace: bool) -> None:
-        before = self._files[path] if path in self._files else None
+        before = self._files.get(path)
         if before is not None and not replace:
             raise FileExistsError(path)
         replaced = before.survivor if before else None
