@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 
+from equipoise.bench.protocol.lost_half import LOSSES
 from equipoise.bench.protocol.schedule import FAULTS
 from equipoise.failpoints import POINTS
 
 PATHS = (
     *(f"failpoint {point}" for point in POINTS if not point.startswith("spool.")),  # the receiver is not simulated
     *(f"fault {kind}" for kind in FAULTS),
-    *(f"lost answer of {verb}" for verb in ("create", "put", "delete", "read", "list", "look", "sync", "spark")),
+    *(
+        f"lost answer of {verb}"
+        for verb in ("create", "put", "write", "link", "rename", "delete", "read", "list", "look", "sync", "spark")
+    ),
     "ends with Fenced",
     "ends with StorageFailed",
     "ends with ConcurrentUpdate",
@@ -18,6 +22,9 @@ PATHS = (
     "delivered on stop",
     "plan swapped",
     "swapped plan refused",
+    *(f"half lost: {how}" for how in LOSSES),
+    "wrong half refused",
+    "rename reports false",
     "power cut loses files",
     "stopped",
     "task ends late",
