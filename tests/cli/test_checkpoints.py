@@ -17,7 +17,8 @@ from equipoise.microbatch.spool import Spool
 from equipoise.plan import KIP, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
-from equipoise.state.checkpoint import Checkpoint
+from equipoise.state import snapshots
+from equipoise.state.checkpoint import Checkpoint, Wishes
 from equipoise.state.compaction import compact as make_small
 from equipoise.state.contents import local_states
 from equipoise.state.history import history_rows
@@ -210,6 +211,59 @@ def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(
         older, newer = sorted(path for path in (root / folder).rglob("*") if path.is_file())[-2:]
         newer.write_bytes(older.read_bytes())
     assert "Damaged files" in told("state", "verify", checkpoint, code=1)
+
+
+def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshots, "MOST_VERSIONS", 2)
+    monkeypatch.setattr(snapshots, "_GROUPS_A_BATCH", 1)
+    checkpoint = str(tmp_path / "cp")
+    with count(checkpoint) as query:
+        for _ in range(7):
+            query.process(pd.DataFrame({"k": ["hot"] * 50 + [f"k{i}" for i in range(20)]}))
+    storage = Storage(checkpoint)
+    log = CommitLog(storage)
+    now = log.table(log.head()).files()
+    older = [path for version in range(log.head()) for path in log.table(version).files() - now if storage.exists(path)]
+    assert "as they were written" in told("state", "verify", checkpoint)
+    content = bytearray(storage.read(older[0]))
+    content[len(content) // 2] ^= 1
+    storage.write(older[0], bytes(content))
+    found = json.loads(told("state", "verify", checkpoint, "--json", "-", code=1))
+    assert [each["file"] for each in found if each["problem"]] == [f"{older[0]}, of an earlier version"]
+    storage.delete(older[0])
+    assert "as they were written" in told("state", "verify", checkpoint), "the query may have deleted it"
+
+
+def test_verify_checks_the_plan_that_is_pinned(checkpoint):
+    folder = Checkpoint(Storage(checkpoint))
+    pinned = folder.keep_plan(uniform_plan(7))
+    folder.wish(Wishes(hold=pinned))
+    assert "as they were written" in told("state", "verify", checkpoint)
+    (Path(checkpoint) / "plans" / f"{pinned}.json").unlink()
+    assert "which is to be held" in " ".join(told("state", "verify", checkpoint, "--json", "-", code=1).split())
+    folder.wish(Wishes(hold="hash"))
+    assert "as they were written" in told("state", "verify", checkpoint)
+
+
+@pytest.mark.parametrize(("problems", "rounds"), [("aab", 2), ("abcd", 3), ("a.", 2), (".", 1)])
+def test_verify_ends_although_a_query_goes_on(checkpoint, monkeypatch, problems, rounds):
+    """Each letter is what is wrong in a round."""
+    heads, made = iter(range(100)), []
+
+    def checks(_):
+        made.append(problems[len(made)])
+
+        def check(problem=made[-1]):
+            if problem != ".":
+                raise StorageFailed(problem)
+
+        return -1, [("file", check)]
+
+    monkeypatch.setattr(CommitLog, "head", lambda _: next(heads))
+    monkeypatch.setattr(state, "_checks", checks)
+    found = state._verified(checkpoint)
+    assert len(made) == rounds
+    assert found == [("file", None if made[-1] == "." else made[-1])]
 
 
 def test_verify_checks_the_spool_too(checkpoint, tmp_path):

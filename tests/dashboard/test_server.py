@@ -392,12 +392,22 @@ def test_requests_that_do_not_end_make_room_after_the_deadline(serve, lived, mon
 
 def test_a_connection_that_idles_after_an_answer_is_closed(serve, lived, monkeypatch, connect):
     monkeypatch.setattr(server, "_REQUEST_SECONDS", 1.0)
-    line = connect(serve(lived), b"GET /nothing-else HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    found = b"".join(iter(lambda: line.recv(65536), b""))
-    assert found.startswith(b"HTTP/1.1 404")
     line = connect(serve(lived), 2 * b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     found = b"".join(iter(lambda: line.recv(65536), b""))
     assert found.count(b"HTTP/1.1 200") == 2
+    assert b"Connection: close" not in found, "the server waits for a third request"
+
+
+def test_a_client_for_whom_no_thread_can_be_started_leaves_its_place(serving, monkeypatch):
+    def failing(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch, socket.socket() as request:
+        patch.setattr(threading.Thread, "start", failing)
+        for _ in range(server.CLIENTS + 1):
+            with pytest.raises(RuntimeError, match="can't start"):
+                serving.process_request(request, ("127.0.0.1", 0))
+    assert answered(serving)
 
 
 @pytest.mark.usefixtures("quick")

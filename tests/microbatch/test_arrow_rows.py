@@ -3,6 +3,8 @@
 import io
 import json
 import struct
+import subprocess
+import sys
 import tracemalloc
 from contextlib import suppress
 
@@ -34,9 +36,9 @@ def read(data, schema=SCHEMA, bounds=BOUNDS):
     reader = ArrowRows(io.BytesIO(data).read, lambda: None, schema, bounds)
     try:
         for batch in reader.batches():
-            table, bad = reader.fitted(batch)
-            rows += table.to_pylist()
-            letters += bad
+            for _, table, bad in reader.fitted(batch):
+                rows += table.to_pylist()
+                letters += bad
     except Refused as error:
         return rows, letters, str(error)
     return rows, letters, None
@@ -83,22 +85,50 @@ def test_dictionaries_that_grow_without_end_are_refused():
     assert "bytes of dictionaries before it" in refused
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_short_message_that_becomes_many_rows_or_bytes_is_refused_before_memory_is_taken(compression):
-    bombs = {
-        "2,000,000 rows": pa.table({"word": pa.nulls(2_000_000, pa.string()), "n": np.zeros(2_000_000, np.int64)}),
-        "100,000,000 bytes in one buffer": pa.table({"word": ["a" * 1_000_000] * 100, "n": [1] * 100}),
-    }
-    for told, bomb in bombs.items():
-        data = stream(bomb, compression=compression)
-        before = pa.total_allocated_bytes()
-        pool = pa.default_memory_pool()
-        found, _, refused = read(data)
-        assert found == []
-        assert told in refused
-        assert "at most" in refused
-        assert "raise messageRows or messageBytes" in refused
-        assert pool.max_memory() >= before == pa.total_allocated_bytes()
+PEAK = """
+import sys
+import pyarrow as pa
+from equipoise.microbatch.arrow_messages import Bounds
+from equipoise.microbatch.arrow_rows import ArrowRows
+from equipoise.microbatch.dead_letters import Refused
+
+schema = pa.schema({"word": pa.string(), "n": pa.int64()})
+bounds = Bounds(*map(int, sys.argv[1:]))
+try:
+    for batch in ArrowRows(sys.stdin.buffer.read, lambda: None, schema, bounds).batches():
+        print(len(batch), "rows")
+except Refused as error:
+    print(error)
+print(pa.default_memory_pool().max_memory())
+"""
+
+
+def peak(data, bounds):
+    """What a process of its own says of a stream, and the most memory that Arrow took for it."""
+    command = [sys.executable, "-c", PEAK, str(bounds.rows), str(bounds.bytes)]
+    lines = subprocess.run(command, input=data, capture_output=True, check=True).stdout.decode().splitlines()
+    return lines[0], int(lines[1])
+
+
+@pytest.mark.parametrize(
+    ("told", "bomb"),
+    [
+        ("2,000,000 rows", {"word": pa.nulls(2_000_000, pa.string()), "n": np.zeros(2_000_000, np.int64)}),
+        ("100,000,000 bytes in one buffer", {"word": ["a" * 1_000_000] * 100, "n": [1] * 100}),
+    ],
+    ids=["rows", "bytes"],
+)
+def test_a_short_message_that_becomes_much_is_refused_before_memory_is_taken(told, bomb):
+    data = stream(pa.table(bomb), compression="zstd")
+    assert len(data) < 100_000
+    refused, most = peak(data, BOUNDS)
+    assert told in refused
+    assert "at most" in refused
+    assert "raise messageRows or messageBytes" in refused
+    assert most < 1 << 20
+    read_, most = peak(data, Bounds(10_000_000, 1 << 30))
+    assert read_.endswith("rows")
+    assert most > 15_000_000  # so that the memory would have been seen
 
 
 def test_a_value_that_is_referred_to_again_and_again_is_refused_before_it_is_written_out():
@@ -107,11 +137,38 @@ def test_a_value_that_is_referred_to_again_and_again_is_refused_before_it_is_wri
     one = pa.array(["a" * 1_000_000], pa.string_view()).buffers()
     views = pa.Array.from_buffers(pa.string_view(), 100, [None, pa.py_buffer(bytes(one[1])[:16] * 100), one[2]])
     assert views.nbytes < 4 << 20
-    for column in (shared, views):
+    fixed = pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array([b"a" * 1_000_000], pa.binary(1_000_000)))
+    for column in (shared, views, fixed):
         found, _, refused = read(stream(pa.table({"word": column, "n": [1] * 100})))
         assert found == []
-        assert "column word" in refused
-        assert "100,000,000 bytes when it is written out" in refused
+        assert "bytes when it is written out, most of them in column word (100,000,000), and at most" in refused
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pa.ListArray.from_arrays([0, 0, 2_000_000], pa.nulls(2_000_000)),
+        pa.FixedSizeListArray.from_arrays(pa.nulls(2_000_000), 1_000_000),
+        pa.LargeListArray.from_arrays([0, 1, 2_000_000], pa.array(np.zeros(2_000_000, bool))),
+        pa.ListArray.from_arrays([0, 0, 2_000_000], pa.array(np.zeros(2_000_000, np.int8))),
+    ],
+    ids=["nulls", "fixed", "booleans", "bytes"],
+)
+def test_items_that_grow_when_they_are_converted_are_refused_before(items):
+    schema = pa.schema({"k": pa.int64(), "items": pa.list_(pa.int64())})
+    found, _, refused = read(stream(pa.table({"k": [1, 2], "items": items})), schema)
+    assert found == []
+    assert "bytes when it is written out, most of them in column items (16,000,0" in refused
+
+
+def test_nested_values_of_the_size_that_is_allowed_are_read():
+    kind = pa.struct({"a": pa.list_(pa.int64()), "m": pa.map_(pa.string(), pa.int64())})
+    table = pa.table({"s": pa.array([{"a": [1, None], "m": [("x", 1)]}, None] * 1000, kind)})
+    narrow = pa.struct({"m": pa.map_(pa.string(), pa.int8()), "a": pa.large_list(pa.int32())})
+    sent = pa.table({"s": pa.array([{"a": [1, None], "m": [("x", 1)]}, None] * 1000, narrow)})
+    for each in (table, sent):
+        found, letters, refused = read(stream(each), table.schema)
+        assert (found, letters, refused) == (table.to_pylist(), [], None)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +193,10 @@ def test_types_of_which_a_few_bytes_stand_for_many_are_refused_by_name(column):
 @pytest.mark.parametrize("wrapped", [lambda kind: kind, pa.list_, lambda kind: pa.struct({"a": kind})])
 def test_a_decimal_of_a_scale_that_cannot_be_is_refused_before_it_is_converted(scale, wrapped):
     column = pa.nulls(1, wrapped(pa.decimal128(10, scale)))
-    for name in ("word", "more"):
-        found, _, refused = read(stream(pa.table({"n": [1]} | {"word": ["a"]} | {name: column})))
-        assert found == []
-        assert f"column {name} has the type decimal128(10, {scale}), and a scale from 0 to 10 was expected" in refused
+    found, _, refused = read(stream(pa.table({"n": [1], "word": column})))
+    assert found == []
+    assert f"column word has the type decimal128(10, {scale}), and a scale from 0 to 10 was expected" in refused
+    assert read(stream(pa.table({"n": [1], "word": ["a"], "more": column})))[1:] == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +227,85 @@ def test_a_column_without_values_where_some_are_required_goes_to_the_dead_letter
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     found, letters, _ = read(stream(pa.table({"n": [1, None, 3]})), schema)
     assert [row["n"] for row in found] == [1, 3]
-    assert [json.loads(text) for text, _ in letters] == [{"n": None}]
+    assert [json.loads(text) for text, _, _ in letters] == [{"n": None}]
+
+
+def test_rows_that_do_not_fit_are_tried_one_by_one_only_so_often():
+    count, tried = 50_000, []
+    reader = ArrowRows(io.BytesIO(b"").read, lambda: None, SCHEMA, BOUNDS)
+    cast = reader._cast
+    reader._cast = lambda rows: tried.append(len(rows)) or cast(rows)
+    bad = pa.record_batch({"word": ["a"] * count, "n": ["many" if row % 100 else "1" for row in range(count)]})
+    found = list(reader.fitted(bad))
+    letters = [letter for _, _, some in found for letter in some]
+    assert sum(number for number, _, _ in found) == count
+    assert sum(len(table) for _, table, _ in found) + sum(letter.rows for letter in letters) == count
+    assert len(tried) < 4_000 + count // 50
+    assert letters[0] == (json.dumps({"word": "a", "n": "many"}), letters[0].reason, 1)
+    assert letters[-1].text.endswith("} and 15 more")
+    assert "at least one of these 16 lines or rows cannot be read (ArrowInvalid: Failed to parse" in letters[-1].reason
+
+
+def test_a_message_whose_lists_end_outside_of_it_is_refused():
+    schema = pa.schema({"items": pa.list_(pa.int64())})
+    data = stream(pa.table({"items": [[5, 6, 7]] * 3}, schema=schema))
+    _, body, _ = header(data, 2)
+    at = data.index(struct.pack("<4i", 0, 3, 6, 9), body)
+    found, letters, refused = read(data[:at] + struct.pack("<4i", 0, 3, 6, 900) + data[at + 16 :], schema)
+    assert (found, letters) == ([], [])
+    assert "message 2 is damaged (ArrowInvalid: In column 0" in refused
+    assert "3 valid rows were expected; send it again" in refused
+
+
+def shared_fields(count):
+    """Header of a schema with so many fields, all of them one table, which has as many children."""
+    data = bytearray(4)
+
+    def put(kind, *values):
+        data.extend(struct.pack(kind, *values))
+        return len(data) - struct.calcsize(kind)
+
+    def point(at, to):
+        struct.pack_into("<I", data, at, to - at)
+
+    def table(fields, places):
+        vtable = put(f"<HH{len(fields)}H", 4 + 2 * len(fields), 4 + places, *fields)
+        return put("<i", len(data) - vtable)
+
+    message = table([4, 6, 8], 8)
+    put("<hBB", 4, 1, 0)
+    header_at = put("<I", 0)
+    point(0, message)
+    schema = table([0, 4], 4)
+    fields_at = put("<I", 0)
+    point(header_at, schema)
+    point(fields_at, put("<I", count))
+    entries = put(f"<{count}I", *[0] * count)
+    field = table([0, 0, 0, 0, 0, 4], 4)
+    point(put("<I", 0), put("<I", 0))
+    for number in range(count):
+        point(entries + 4 * number, field)
+    return bytes(data)
+
+
+def test_fields_are_counted_before_memory_is_taken_for_them():
+    metadata = shared_fields(200_000)
+    data = b"\xff\xff\xff\xff" + struct.pack("<i", len(metadata)) + metadata
+    tracemalloc.start()
+    refused = read(data)[2]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "the schema has more than 10,000 fields" in refused
+    assert peak < 4 << 20
+    fewer = shared_fields(100)
+    assert "cannot be decoded" in read(b"\xff\xff\xff\xff" + struct.pack("<i", len(fewer)) + fewer)[2]
+
+
+def test_a_long_header_is_refused_with_what_to_do():
+    table = rows_of(3).replace_schema_metadata({"note": "x" * (1 << 20)})
+    assert (
+        "at most 1,048,576 were expected; send fewer columns, or shorter names and metadata" in read(stream(table))[2]
+    )
 
 
 def header(data, number):
@@ -255,7 +390,7 @@ odd = {
 
 @pytest.mark.parametrize("name", odd)
 def test_showing_a_dead_letter_cannot_fail(name):
-    text = shown_row([name], pa.RecordBatch.from_arrays([odd[name]], ["x"]))
+    text = shown_row(pa.RecordBatch.from_arrays([odd[name]], [name]))
     assert name in text
     assert len(text) < 4 * SHOWN
     text.encode()
@@ -266,19 +401,28 @@ def test_showing_a_dead_letter_cannot_fail(name):
 
 
 def test_a_row_that_does_not_fit_is_shown_whatever_is_beside_it():
-    wide = {name: column for name, column in odd.items() if "not" not in name and name not in {"dictionary", "hour"}}
+    wide = {
+        name: column
+        for name, column in odd.items()
+        if "not" not in name and "zone" not in name and name not in {"dictionary", "hour", "union", "runs"}
+    }
     table = pa.table({"word": ["a"], "n": ["many"]} | wide)
-    found, letters, refused = read(stream(table), bounds=Bounds(10_000_000, 64 << 20))
+    schema = table.schema.set(1, pa.field("n", pa.int64()))
+    found, letters, refused = read(stream(table), schema, bounds=Bounds(10_000_000, 64 << 20))
     assert (found, len(letters), refused) == ([], 1, None)
-    assert "many" in letters[0][0]
+    assert "many" in letters[0].text
+
+
+def test_columns_that_the_schema_lacks_are_not_looked_at():
+    table = pa.table({"word": ["a"], "n": [1]} | odd)
+    assert read(stream(table), bounds=Bounds(10_000_000, 64 << 20)) == ([{"word": "a", "n": 1}], [], None)
 
 
 @pytest.mark.parametrize("name", ["nested not text", "dictionary", "hour"])
 def test_a_message_of_values_that_cannot_be_is_refused_by_the_reason(name):
-    table = pa.table({"word": ["a"], "n": [1]})
-    found, letters, refused = read(
-        stream(table.append_column("x", pa.nulls(1, odd[name].type)), table.append_column("x", odd[name]))
-    )
+    tables = [pa.table({"n": [1], "x": column}) for column in (pa.nulls(1, odd[name].type), odd[name])]
+    kind = pa.string() if name == "dictionary" else odd[name].type
+    found, letters, refused = read(stream(*tables), pa.schema({"n": pa.int64(), "x": kind}))
     assert (len(found), letters) == (1, [])
     assert "is damaged (ArrowInvalid:" in refused
     assert "1 valid rows were expected; send it again" in refused

@@ -15,6 +15,7 @@ from equipoise import CheckpointInUse, Damaged, InvalidArgument, Mismatch, Stora
 from equipoise.errors import EquipoiseError
 from equipoise.framing import seal
 from equipoise.microbatch import spool as module
+from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.frames import frame
 from equipoise.microbatch.record_lines import add_records, line_of, records
 from equipoise.microbatch.spool import Section, Spool, Tasks, Tuples
@@ -200,9 +201,17 @@ def test_a_spool_has_a_name_that_no_other_has(tmp_path, claimed):
     names = {claimed(tmp_path / folder).name() for folder in ("a", "b")}
     assert len(names) == 2
     assert Spool(tmp_path / "a").name() in names
-    (tmp_path / "a" / "identity").write_bytes(seal("spool", 1, [b"", ["k"]]))
-    with pytest.raises(UnknownFormat, match="has format 1"):
-        Spool(tmp_path / "a").name()
+
+
+def test_a_spool_of_an_older_release_is_refused_by_name_with_what_to_do(tmp_path, claimed):
+    claimed(tmp_path).close()
+    schema = pa.schema({"k": pa.string()})
+    (tmp_path / "identity").write_bytes(seal("spool", 2, ["name", schema.serialize().to_pybytes(), ["k"]]))
+    (tmp_path / "history.jsonl").write_text('{"batch": 1, "rows": 3}\n')  # as that release wrote it
+    told = f"{tmp_path}/identity: stored spool has format 2.*with that release and give this one a new spool"
+    for use in (lambda: Spool(tmp_path).name(), lambda: Spool(tmp_path).claim(schema, ["k"])):
+        with pytest.raises(UnknownFormat, match=told):
+            use()
 
 
 def test_damage_to_the_identity_is_told(tmp_path, claimed):
@@ -271,11 +280,12 @@ def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch, 
 
 def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatch, claimed):
     spool = claimed(tmp_path)
-    assert spool.bury([("{", "no JSON"), ("x", "no JSON")])
+    assert spool.bury([DeadLetter("{", "no JSON"), DeadLetter("x", "no JSON", 64)])
     monkeypatch.setattr(module, "_LETTERS_BYTES", 10)
-    assert not spool.bury([("y", "no JSON")])
-    assert spool.letters == 3
-    assert [(line["letter"], line["reason"]) for line in spool.dead_letters()] == [("{", "no JSON"), ("x", "no JSON")]
+    assert not spool.bury([DeadLetter("y", "no JSON")])
+    assert spool.letters == 66
+    found = [(line["letter"], line["reason"], line["rows"]) for line in spool.dead_letters()]
+    assert found == [("{", "no JSON", 1), ("x", "no JSON", 64)]
 
 
 def test_dead_letters_are_on_disk_before_they_are_acknowledged(tmp_path, monkeypatch, claimed):
@@ -286,7 +296,7 @@ def test_dead_letters_are_on_disk_before_they_are_acknowledged(tmp_path, monkeyp
 
     monkeypatch.setattr(module.os, "fsync", full)
     with pytest.raises(StorageFailed, match=r"dead-letters.*No space left.*make room"):
-        spool.bury([("{", "no JSON")])
+        spool.bury([DeadLetter("{", "no JSON")])
 
 
 def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch, claimed):
@@ -410,7 +420,7 @@ def test_records_of_the_right_checksum_and_another_content_are_told(tmp_path, cl
     (tmp_path / "sealed" / f"{4:020d}").write_bytes(seal("micro-batch", 1, [1, 2]))
     with pytest.raises(Damaged, match=f"sealed/{4:020d} is damaged"):
         spool.batch(4)
-    (tmp_path / "identity").write_bytes(seal("spool", 2, ["name", b"no schema", ["k"]]))
+    (tmp_path / "identity").write_bytes(seal("spool", 3, ["name", b"no schema", ["k"]]))
     with pytest.raises(Damaged, match="identity is damaged"):
         spool.name()
 
@@ -426,7 +436,7 @@ def lived_in(folder, claimed):
     spool.set_tasks(Tasks(1, 2, 0.5))
     spool.add_time(0, 1.0)
     spool.record({"batch": 0})
-    spool.bury([("{", "no JSON")])
+    spool.bury([DeadLetter("{", "no JSON")])
     spool.close()
 
 

@@ -17,7 +17,7 @@ from equipoise.failpoints import POINTS
 
 KILLED = -9
 TASK_POINTS = [point for point in POINTS if point.startswith("task.")]
-LATE_POINTS = {"driver.late-commit"}  # see tests/spark/stream/test_local_query.py
+LATE_POINTS = {"driver.late-commit"}  # see test_late_commit
 SPOOL_POINTS = {point for point in POINTS if point.startswith("spool.")}  # see test_spool_kills
 COMPACTION_POINTS = {point for point in POINTS if point.startswith("compact.")}  # see test_compaction_kills
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver.")]

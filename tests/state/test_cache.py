@@ -540,10 +540,21 @@ def test_a_default_folder_that_was_deleted_is_checked_when_it_is_made_again(tmp_
     cache.close()
 
 
-def test_a_folder_that_was_given_may_have_any_mode_but_what_is_in_it_is_private(tmp_path):
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_a_folder_in_which_others_could_rename_the_cache_is_refused(tmp_path, mode):
     shared = tmp_path / "shared"
     shared.mkdir()
-    shared.chmod(0o777)
+    shared.chmod(mode)
+    said = rf"cache folder {shared} has mode {mode:04o}: other users .*chmod go-w.*\(cache={shared}/equipoise\)"
+    with pytest.raises(StorageFailed, match=said):
+        GroupCache.of_query("b", str(shared))
+    assert list(shared.iterdir()) == []
+
+
+def test_a_folder_for_all_with_the_sticky_bit_is_accepted_and_what_is_in_it_is_private(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
     cache = GroupCache.of_query("b", str(shared))
     assert cache.folder.parent.stat().st_mode & 0o077 == 0
     cache.folder.parent.chmod(0o777)
@@ -579,6 +590,18 @@ def test_a_folder_that_was_given_and_belongs_to_another_user_is_refused(tmp_path
     pretend_to_be(monkeypatch, 1_234_567)
     with pytest.raises(StorageFailed, match=rf"{tmp_path}/\w+ belongs to user 0"):  # the one that was given is root's
         GroupCache.of_query("b", str(tmp_path))
+
+
+def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    cache = GroupCache(tmp_path)
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(
+        StorageFailed, match=r"its file system has no hard links .*; give .* on a local disk \(cache=\)"
+    ):
+        cache.group("t00001").replace(1, Entries(10))
 
 
 def test_nobody_is_kept_waiting_by_a_thread_that_has_finished(group):

@@ -13,6 +13,8 @@ from equipoise.state.cache import GroupCache
 from equipoise.state.catch_up import RECENT, Recent, reading
 from equipoise.state.log import Chain, Change, Snapshot
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.sections import Section
+from equipoise.storage import Storage
 
 GROUP = "t00001"
 
@@ -156,6 +158,18 @@ def test_a_deleted_cache_is_rebuilt(group):
     group.read(2)
     group.cache.forget(GROUP)
     assert group.read(2) == group.contents[2]
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(11, 2**62), (11, 2**70), (-5, 50), (2**70, 10), (11, -1), (11, 1 << 40), (90, 50)]
+)
+def test_a_section_that_its_file_cannot_have_is_damage_and_takes_no_memory(tmp_path, offset, length):
+    storage = Storage(str(tmp_path))
+    storage.write("changes/1/a", b"x" * 100)
+    section = Section("changes/1/a", offset, length, 0, 1, reset=False)
+    for alone in (True, False):
+        with pytest.raises(Damaged, match=rf"the section at byte {offset} of changes/1/a is damaged: .*{length} bytes"):
+            SectionReader(storage).entries(section, alone=alone)
 
 
 def test_a_damaged_or_lost_file_is_named(group):

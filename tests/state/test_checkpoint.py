@@ -7,11 +7,20 @@ import pyarrow.fs
 import pytest
 
 from equipoise import Plan, uniform_plan
-from equipoise.errors import AlreadyThere, Damaged, LogBroken, Mismatch, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    AlreadyThere,
+    Damaged,
+    InvalidArgument,
+    LogBroken,
+    Mismatch,
+    StorageFailed,
+    UnknownFormat,
+)
 from equipoise.framing import seal
 from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Wishes, new_name
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import ArrowObjects
+from equipoise.storage.local_disk import LocalDisk
 
 IDENTITY = Identity(
     name="one", key=["k"], key_schema={"type": "struct", "fields": []}, tail_groups=64, time_mode="none", exclusive=True
@@ -53,6 +62,22 @@ def test_two_that_identify_at_once_are_one_query(checkpoint, monkeypatch):
 
     monkeypatch.setattr(Storage, "create", late)
     assert checkpoint.identify(IDENTITY) == first
+
+
+def test_a_store_that_replaces_what_it_should_create_is_refused_at_every_start(tmp_path):
+    """As an S3-compatible store that does not know If-None-Match."""
+
+    class Careless(LocalDisk):
+        def upload(self, path, *, replace):  # noqa: ARG002 - it ignores the condition
+            return super().upload(path, replace=True)
+
+    storage = Storage(str(tmp_path), store=Careless())
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match=r"replaced a file .*If-None-Match.*; give a new folder on a store"):
+            Checkpoint(storage).identify(IDENTITY)
+        assert storage.names("") == []
+    by_epoch = msgspec.structs.replace(IDENTITY, exclusive=False)
+    assert Checkpoint(storage).identify(by_epoch) == by_epoch
 
 
 def test_wishes_are_kept(checkpoint):

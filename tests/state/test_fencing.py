@@ -8,13 +8,24 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from equipoise.errors import CheckpointInUse, Damaged, Fenced, LogBroken, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    CheckpointInUse,
+    Damaged,
+    Fenced,
+    InvalidArgument,
+    LogBroken,
+    StorageFailed,
+    UnknownFormat,
+)
 from equipoise.framing import seal
 from equipoise.state import fencing
 from equipoise.state.fencing import claim, tenancy
+from equipoise.storage import Storage
+from equipoise.storage.local_disk import LocalDisk
 
 CLAIM = """
     import pickle
@@ -44,6 +55,16 @@ def elsewhere(storage):
 
 def nobody(_):
     return False
+
+
+def test_a_store_that_may_not_list_what_was_written_is_refused(tmp_path):
+    class Forgetful(LocalDisk):
+        abilities = replace(LocalDisk.abilities, list_after_write=False)
+
+    storage = Storage(str(tmp_path), store=Forgetful())
+    with pytest.raises(InvalidArgument, match=r"list_after_write.*; keep the checkpoint on a local disk, HDFS, S3"):
+        claim(storage, nobody)
+    assert storage.names("") == []
 
 
 def test_epochs_count_up_and_earlier_claims_are_cleaned_away(storage):

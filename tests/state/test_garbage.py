@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.log import GroupTable
+from equipoise.storage import Storage
 
 GROUPS = ["t00000", "t00001", "t00002", "k0000000000000001"]
 steps = st.lists(
@@ -102,3 +103,18 @@ def test_a_start_looks_through_everything(hand, tmp_path):
     assert {path for path in files(root) if f"{8:020d}" not in path} == needed
     assert len(hand.storage.names(f"changes/{8:020d}")) == 1
     assert not any(path.exists() for path in left)
+
+
+def test_a_start_looks_into_each_folder_of_a_version_once(hand, monkeypatch):
+    table = GroupTable()
+    for version in range(4):
+        table.advance(hand.batch(table, {"t00000": [(b"a", b"1")]}, snapshots=["t00000"] if version % 2 else []))
+    looked = []
+    monkeypatch.setattr(
+        Storage, "names", lambda self, folder, real=Storage.names: (looked.append(folder), real(self, folder))[1]
+    )
+    garbage = GarbageCollector(hand.epoch, 2)
+    garbage.sweep(hand.log, table)
+    versions = [folder for folder in looked if folder.startswith(("changes/", "snapshots/"))]
+    assert versions
+    assert len(versions) == len(set(versions))

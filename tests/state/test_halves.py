@@ -72,10 +72,18 @@ def test_the_digest_is_that_of_the_whole_file(half, folder):
 
 
 def test_halves_of_the_same_time_are_accepted(half):
-    half.require(-1, "")  # nothing is committed
-    half.require(0, "")  # the initial state
     half.require(4, digest(3))  # to be delivered again
     half.require(3, digest(2))  # planned, and not committed
+
+
+def test_a_first_batch_that_is_planned_is_accepted_and_an_empty_half(half, folder):
+    shutil.rmtree(folder / "spark/commits")
+    for batch in range(1, 4):
+        (folder / f"spark/offsets/{batch}").unlink()
+    half.require(0, "")  # the initial state
+    shutil.rmtree(folder / "spark")
+    half.require(0, "")
+    half.require(-1, "")  # nothing is committed
 
 
 def test_an_older_half_is_refused_by_name(half, folder):
@@ -92,12 +100,36 @@ def test_a_newer_half_is_refused_by_name(half, folder):
         half.require(2, digest(1))
 
 
+def test_a_half_that_has_finished_what_the_log_does_not_know_is_refused_by_name(half, folder):
+    (folder / "spark/commits/3").write_bytes(b"v1\n{}")
+    where = f"the log in {folder} ends with batch 2"
+    said = rf"Spark's half is newer than the log: {where}, and Spark has finished batch 3; .*{WAY_OUT}"
+    with pytest.raises(LogBroken, match=said):
+        half.require(3, digest(2))
+
+
+@pytest.mark.parametrize(("head", "ends"), [(0, "ends before any batch"), (-1, "is empty")])
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_half_with_batches_is_refused_where_the_log_has_none(half, folder, head, ends, finished):
+    if not finished:
+        shutil.rmtree(folder / "spark/commits")
+    with pytest.raises(LogBroken, match=rf"newer than the log: the log in {folder} {ends}, .*{WAY_OUT}"):
+        half.require(head, "")
+
+
+def test_one_finished_batch_is_refused_where_the_log_is_empty(half, folder):
+    shutil.rmtree(folder / "spark/offsets")
+    for batch in (1, 2):
+        (folder / f"spark/commits/{batch}").unlink()
+    with pytest.raises(LogBroken, match="Spark has finished batch 0"):
+        half.require(0, "")
+
+
 @pytest.mark.parametrize("gone", ["spark", "spark/offsets"])
 def test_a_missing_half_is_refused_by_name(half, folder, gone):
     shutil.rmtree(folder / gone)
     with pytest.raises(LogBroken, match=rf"Spark's half is missing: .*batch 3, .*offsets is empty.*{WAY_OUT}"):
         half.require(4, digest(3))
-    half.require(0, "")
 
 
 def test_missing_offsets_of_the_committed_batch_are_refused_by_name(half, folder):
@@ -116,13 +148,29 @@ def test_a_foreign_half_is_refused_by_name(half, folder):
     require_same(3, digest(3), digest(3), str(folder))
 
 
-def test_offsets_and_sources_of_a_batch_are_synced_on_a_store_with_sync(folder):
-    (folder / "spark/sources/1").mkdir()
-    (folder / "spark/sources/1/3.compact").write_bytes(b"")
+def test_files_of_sources_are_synced_by_the_counter_of_each_source(folder):
+    """The counter of a source stands still where a batch has no new files of that source."""
+    sources = folder / "spark/sources"
+    (sources / "1").mkdir()
+    for name in ("7", "8", "9.compact", ".10.tmp"):
+        (sources / "1" / name).write_bytes(b"")
     store = Synced()
-    SparkHalf(Storage(str(folder), store=store)).sync(3)
-    names = [str(Path(path).relative_to(folder)) for path in store.paths]
-    assert names == ["spark/offsets/3", "spark/sources/0/3", "spark/sources/1/3.compact"]
+    half = SparkHalf(Storage(str(folder), store=store))
+
+    def synced(batch):
+        half.sync(batch)
+        names, store.paths = [str(Path(path).relative_to(folder)) for path in store.paths], []
+        return names
+
+    at_first = ["spark", "spark/offsets", "spark/offsets/3"]
+    of_sources = [f"spark/sources/{name}" for name in ("0", "0/2", "0/3", "1", "1/8", "1/9.compact")]
+    assert synced(3) == at_first + of_sources
+    (folder / "spark/offsets/4").write_bytes(offsets(4))
+    assert synced(4) == ["spark/offsets/4"], "no source had new files"
+    (folder / "spark/offsets/5").write_bytes(offsets(5))
+    for name in ("0/4", "1/10", "1/11"):
+        (sources / name).write_bytes(b"")
+    assert synced(5) == ["spark/offsets/5", *(f"spark/sources/{name}" for name in ("0/4", "1/10", "1/11"))]
 
 
 def test_a_store_that_keeps_what_it_acknowledged_is_not_asked(folder):

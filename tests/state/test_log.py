@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, Fenced, LogBroken, UnknownFormat
+from equipoise import failpoints
+from equipoise.errors import Damaged, Fenced, LogBroken, StorageFailed, UnknownFormat
 from equipoise.framing import seal
 from equipoise.state.fencing import claim
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.log import Chain, Change, CommitLog, GroupTable, OutputFile, Snapshot
-from equipoise.storage import StoredFile
+from equipoise.storage import Storage, StoredFile
 
 GROUPS = ["t00000", "t00001", "kff00000000000000"]
 steps = st.lists(
@@ -82,12 +83,43 @@ def test_of_eight_that_commit_a_version_at_once_all_go_on_from_one_record(hand):
             assert [hand.log.read(version)] * 8 == counted
 
 
+def append_late(log, commit, epoch, then=lambda _: None):
+    """Append as a query that hangs between its check and its record; gives the epoch that takes over meanwhile."""
+    claimed = []
+
+    def take_over(point):
+        if point == "storage.before-name":
+            failpoints.watchers.remove(take_over)
+            claimed.append(claim(log.storage, lambda _: False))
+            then(claimed[0])
+
+    failpoints.watchers.append(take_over)
+    with pytest.raises(Fenced):
+        log.append(commit, epoch)
+    return claimed[0]
+
+
+def test_a_query_that_knows_that_it_was_taken_over_writes_no_record(hand):
+    hand.append(0)
+    claim(hand.storage, lambda _: False)
+    with pytest.raises(Fenced):
+        hand.append(1)
+    assert hand.log.head() == 0
+
+
+def test_a_query_that_hung_while_a_copy_was_restored_writes_no_record(hand):
+    hand.append(0)
+    hand.storage.delete(f"epochs/{hand.epoch.name}")
+    with pytest.raises(StorageFailed, match="has lost the claim"):
+        hand.append(5)
+    assert hand.log.head() == 0
+
+
 @pytest.mark.parametrize("protocol", ["exclusive"], indirect=True)
 def test_the_record_of_a_query_that_was_taken_over_counts_if_it_came_first(hand):
     hand.append(0)
-    first, second = hand.epoch, claim(hand.storage, lambda _: False)
-    with pytest.raises(Fenced):
-        hand.log.append(hand.commit(1, measures={"rows": 1}), first)
+    first = hand.epoch
+    second = append_late(hand.log, hand.commit(1, measures={"rows": 1}), first)
     counted = hand.log.append(hand.commit(1, epoch=second.number, measures={"rows": 2}), second)
     assert (counted.epoch, counted.measures) == (first.number, {"rows": 1})
     assert hand.log.read(1) == counted == hand.log.adopt(second)
@@ -167,15 +199,58 @@ def test_a_late_record_of_a_lower_epoch_never_counts(hand):
 def test_a_record_that_was_gone_on_from_counts_whatever_comes_late(hand):
     first = hand.epoch
     hand.append(0)
-    second = claim(hand.storage, lambda _: False)
-    with pytest.raises(Fenced):
-        hand.log.append(hand.commit(1, measures={"rows": 1}), first)
-    third = claim(hand.storage, lambda _: False)
-    adopted = hand.log.adopt(third)
-    assert (adopted.version, adopted.epoch, adopted.measures) == (1, third.number, {"rows": 1})
-    with pytest.raises(Fenced):
-        hand.log.append(hand.commit(1, epoch=second.number, measures={"rows": 2}), second)
-    assert hand.log.read(1) == adopted == hand.log.adopt(third)
+    second = append_late(hand.log, hand.commit(1, measures={"rows": 1}), first)
+    adopted = []
+    late = hand.commit(1, epoch=second.number, measures={"rows": 2})
+    third = append_late(hand.log, late, second, then=lambda claimed: adopted.append(hand.log.adopt(claimed)))
+    assert (adopted[0].version, adopted[0].epoch, adopted[0].measures) == (1, third.number, {"rows": 1})
+    assert len(hand.storage.names("log")) == 4, "that of version 0, and three of version 1"
+    assert hand.log.read(1) == adopted[0] == hand.log.adopt(third)
+
+
+@pytest.mark.parametrize("protocol", ["exclusive"], indirect=True)
+def test_a_record_that_another_query_wrote_is_synced_before_anything_relies_on_it(hand, monkeypatch):
+    synced = []
+    monkeypatch.setattr(Storage, "sync", lambda self, path, real=Storage.sync: (real(self, path), synced.append(path)))
+    hand.append(0)
+    assert synced == [], "an upload is synced by itself"
+    second = append_late(hand.log, hand.commit(1, measures={"rows": 1}), hand.epoch)
+    hand.log.append(hand.commit(1, epoch=second.number), second)
+    assert synced == [f"log/{1:020d}.commit"]
+    hand.log.adopt(second)
+    assert synced == [f"log/{1:020d}.commit"] * 2
+
+
+ABSURD = [{"length": 1 << 44}, {"length": 2**63}, {"length": 27}, {"length": -1}, {"offset": -5}, {"offset": 1 << 50}]
+
+
+@pytest.mark.parametrize("wrong", ABSURD, ids=str)
+@pytest.mark.parametrize("kind", ["commit", "summary"])
+def test_a_section_outside_of_its_file_is_damage_of_its_record(hand, kind, wrong):
+    sections = hand.file(0, {"t00000": [(b"a", b"1")]})
+    sound = sections["t00000"]
+    bad = msgspec.structs.replace(sound, **wrong)
+    commit = hand.append(0, {"t00000": bad if kind == "commit" else sound})
+    if kind == "summary":
+        hand.log.summarise(GroupTable(0, {"t00000": Chain(None, [Change(0, bad)])}, commit.files), hand.epoch)
+    with pytest.raises(Damaged, match=rf"{kind} has a section .*{bad.length} bytes.*; restore it from a copy"):
+        hand.log.table(0)
+
+
+def test_a_section_in_a_file_that_its_record_does_not_name_is_damage(hand):
+    hand.append(0, hand.file(0, {"t00000": [(b"a", b"1")]}), files=[])
+    with pytest.raises(Damaged, match=r"commit has a section .*, which it does not name with its SHA-256; restore it"):
+        hand.log.table(0)
+
+
+@pytest.mark.parametrize(("group", "version"), [("t99999", 0), ("t00000", 7)])
+def test_a_snapshot_of_what_is_not_there_is_damage(hand, group, version):
+    hand.append(0, hand.file(0, {"t00000": [(b"a", b"1")]}))
+    section = hand.file(1, {group: [(b"a", b"1")]}, folder="snapshots")[group]
+    hand.append(1, snapshots={group: Snapshot(version, section)})
+    said = rf"commit 1 has a snapshot of the key group '{group}' at version {version}, .*; restore the log from a copy"
+    with pytest.raises(Damaged, match=said):
+        hand.log.table(1)
 
 
 OUTSIDE = ["../victim.txt", "changes/../../victim.txt", "/victim.txt", "changes//x", "", "changes/1/..", "log/1/x"]

@@ -84,7 +84,7 @@ def test_deleting_what_is_not_there_is_as_good(storage):
 
 def test_a_missing_file_is_named_with_what_to_do(storage):
     for reach in (storage.read, storage.size, lambda path: storage.read_range(path, 0, 1)):
-        with pytest.raises(StorageFailed, match=r"root/a/gone is not there; "):
+        with pytest.raises(StorageFailed, match=r"root/a/gone is not there; restore it from a copy"):
             reach("a/gone")
 
 

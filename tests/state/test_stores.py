@@ -1,6 +1,7 @@
 """Every store does what its abilities say, and a folder on it keeps to its word when answers are lost."""
 
 import errno
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,7 @@ import pyarrow.fs
 import pytest
 
 from equipoise.errors import AlreadyThere, Damaged, StorageFailed
-from equipoise.storage import Storage
+from equipoise.storage import Storage, local_disk, object_store
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
 from equipoise.storage.object_store import ConditionalObjects
@@ -177,6 +178,17 @@ def test_of_eight_that_create_a_file_at_once_exactly_one_succeeds_where_that_is_
     assert len(storage.names("a")) == 50
 
 
+@pytest.mark.parametrize("name", [name for name in STORES if "conditional" in name])
+def test_names_at_the_root_of_a_bucket_are_whole(tmp_path, name):
+    store, _ = STORES[name](tmp_path)
+    storage = Storage("", store=store)
+    storage.write("query", b"1")
+    storage.write("log/a", b"12")
+    assert storage.names("") == ["log", "query"]
+    assert storage.names("log") == ["a"]
+    assert storage.usage("") == 3
+
+
 def test_a_store_travels_to_other_processes(placed):
     store, root = placed
     if getattr(store, "_url", "").startswith("memory"):
@@ -270,6 +282,61 @@ def test_a_creator_whose_answer_was_lost_reads_back_that_it_won(tmp_path):
     storage.create("a/file", b"mine")
     assert storage.read("a/file") == b"mine"
     assert storage.names("a") == ["file"]
+
+
+def test_a_creator_whose_sync_failed_syncs_again_and_says_where_that_fails_too(tmp_path, monkeypatch):
+    storage, synced, answers = (
+        Storage(str(tmp_path)),
+        [],
+        [True, False, True],
+    )  # make the folder, sync it, sync it again
+
+    def sync(path, real=local_disk._sync):
+        synced.append(path)
+        if answers and not answers.pop(0):
+            raise OSError(errno.EIO, "fsync failed")
+        real(path)
+
+    monkeypatch.setattr(local_disk, "_sync", sync)
+    storage.create("log/1", b"mine")
+    assert synced[-2:] == [f"{tmp_path}/log/1", f"{tmp_path}/log"], "the file and its folder, once more"
+    answers += [False, False]
+    with pytest.raises(StorageFailed, match=r"could not sync .*log/2: .*fsync failed"):
+        storage.create("log/2", b"mine")
+
+
+def test_the_names_of_new_folders_survive_a_power_cut(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(local_disk, "_sync", synced.append)
+    Storage(str(tmp_path)).write("changes/00001/a", b"x")
+    assert synced == [str(tmp_path), f"{tmp_path}/changes", f"{tmp_path}/changes/00001"]
+    synced.clear()
+    Storage(str(tmp_path)).write("changes/00001/b", b"x")
+    assert synced == [f"{tmp_path}/changes/00001"]
+
+
+@pytest.mark.parametrize("code", ["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"])
+def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(getattr(errno, code), "refused")
+
+    monkeypatch.setattr(os, "link", refuse)
+    said = (
+        r"could not create .*log/1: its file system has no hard links .*refused.*give a folder on a disk that has them"
+    )
+    with pytest.raises(StorageFailed, match=said):
+        Storage(str(tmp_path)).create("log/1", b"mine")
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_an_object_that_is_too_large_is_told_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(object_store, "LARGEST_BYTES", 3)
+    storage = Storage("root", store=ConditionalObjects("memory:///"))
+    with pytest.raises(
+        StorageFailed, match=r"root/file: it has 4 bytes, .* at most 3; let each task write less"
+    ) as told:
+        storage.write("file", b"0123")
+    assert "free space" not in str(told.value)
 
 
 def test_a_creator_whose_answer_was_lost_and_that_finds_other_bytes_has_lost(tmp_path):

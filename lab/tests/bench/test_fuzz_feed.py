@@ -16,13 +16,25 @@ def test_a_receiver_that_dies_and_rows_that_are_missing_are_counted(monkeypatch)
             {"died": True, "exit": -11},
             {"given": 5, "letters": 0, "broken": 0, "accepted": 7},
             {"given": 0, "letters": 0, "broken": 0, "raised": "OSError"},
+            {"hung": True},
+            {"given": 0, "letters": 0, "broken": 1, "bugs": 1, "accepted": 0},
         ]
     )
     monkeypatch.setattr(fuzz_feed._Receiver, "case", lambda *_: next(outcomes))
-    result = fuzz_feed.fuzz(3, seed=1)
-    assert (result.metrics["died"], result.metrics["unaccounted"]) == (1, 2)
-    assert [case["case"] for case in result.samples["failed"]] == ["1/0", "1/1", "1/2"]
+    result = fuzz_feed.fuzz(5, seed=1)
+    assert (result.metrics["died"], result.metrics["unaccounted"]) == (1, 4)
+    assert [case["case"] for case in result.samples["failed"]] == [f"1/{number}" for number in range(5)]
     assert all(case["bytes"] for case in result.samples["failed"])
+
+
+def test_a_process_that_says_nothing_is_ended_and_replaced(monkeypatch):
+    monkeypatch.setattr(fuzz_feed, "_LONGEST", 0.1)
+    start = fuzz_feed.subprocess.Popen
+    monkeypatch.setattr(fuzz_feed.subprocess, "Popen", lambda _, **options: start(["sleep", "600"], **options))
+    receiver = fuzz_feed._Receiver()
+    for _ in range(2):
+        assert receiver.case("json", b"") == {"hung": True}
+    receiver.close()
 
 
 def test_a_stream_that_ends_with_any_of_its_messages_is_not_taken_for_a_loss():

@@ -1,43 +1,38 @@
 """The commit protocol under thousands of schedules of faults, and a simulation that can be trusted to find defects."""
 
+import copy
 import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from equipoise.errors import Damaged, Mismatch
-from equipoise.failpoints import POINTS
+from equipoise_lab.bench.protocol import story as story_module
+from equipoise_lab.bench.protocol.actors import Actors
 from equipoise_lab.bench.protocol.checker import Violation
 from equipoise_lab.bench.protocol.many import Progress, many
 from equipoise_lab.bench.protocol.mutants import MUTANTS
 from equipoise_lab.bench.protocol.paths import PATHS, unreached
-from equipoise_lab.bench.protocol.schedule import FAULTS, MODELS, SINKS, Schedule
+from equipoise_lab.bench.protocol.schedule import FAULTS, MODELS, SINKS, Fault, Schedule
+from equipoise_lab.bench.protocol.store import SimulatedStore
 from equipoise_lab.bench.protocol.story import first_silent, shrunk, story
-from equipoise_lab.bench.protocol.world import run
+from equipoise_lab.bench.protocol.world import Outcome, run
+from equipoise.errors import Damaged, Mismatch
+from equipoise.failpoints import POINTS
+from equipoise.storage import Storage
 
-PARTS = 10
 SCHEDULES = 2000
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_schedule_loses_or_doubles_a_row(part):
-    size = SCHEDULES // PARTS
-    for seed in range(part * size, (part + 1) * size):
-        outcome = run(Schedule.of(seed))
-        assert outcome.violation is None, story(shrunk(outcome))
-
-
-def test_every_path_and_every_failpoint_is_reached():
-    counts = Counter()
-    for seed in sorted(range(SCHEDULES), key=lambda seed: seed % len(MODELS)):  # the rarest are those of a local disk
-        counts += run(Schedule.of(seed)).counts
-        if not unreached(counts):
-            break
-    assert unreached(counts) == []
+def test_no_schedule_loses_or_doubles_a_row_and_every_path_is_reached():
+    *_, done = many(range(SCHEDULES), processes=2)
+    assert done.schedules == SCHEDULES
+    assert not done.stories, "\n\n".join(done.stories.values())
+    assert unreached(done.counts) == []
 
 
 def test_every_failpoint_of_the_protocol_is_among_the_paths():
@@ -46,7 +41,7 @@ def test_every_failpoint_of_the_protocol_is_among_the_paths():
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_defect_of_the_past_is_found_and_told_as_a_story(name):
+def test_a_defect_is_found_and_told_as_a_story(name):
     with MUTANTS[name]():
         count, outcome = first_silent(range(1000))
         short = shrunk(outcome)
@@ -58,6 +53,67 @@ def test_a_defect_of_the_past_is_found_and_told_as_a_story(name):
     assert all(f"fault at step {fault.step}: {fault.kind}" in told for fault in short.schedule.faults)
     assert told.endswith(f"violation: {short.violation}")
     assert run(outcome.schedule).violation is None, "without the defect the same schedule is sound"
+
+
+def test_a_story_keeps_its_kind_of_violation(monkeypatch):
+    """A fault that is left out may give another violation, which is another story."""
+    faults = tuple(Fault(step, kind, 3) for step, kind in enumerate(("crash", "pause", "lost")))
+    whole = replace(Schedule.of(0), faults=faults)
+
+    def played(schedule):
+        kinds = {fault.kind for fault in schedule.faults}
+        violation = f"Violation: batch {len(kinds)} was lost" if {"pause", "lost"} <= kinds else "OSError: 1"
+        return Outcome(schedule, violation if kinds else None, Counter(), [], "")
+
+    monkeypatch.setattr(story_module, "run", played)
+    short = shrunk(played(whole))
+    assert short.violation == "Violation: batch 2 was lost"
+    assert [fault.kind for fault in short.schedule.faults] == ["pause", "lost"]
+
+
+@pytest.fixture
+def disk():
+    """A local disk, looked at from outside of any schedule."""
+    return SimulatedStore("local", Actors(replace(Schedule.of(0), faults=()), lambda *_: None), 1)
+
+
+def after_power_cut(store, seed):
+    copied = SimulatedStore("local", store._actors, seed)
+    copied._files = copy.deepcopy(store._files)
+    copied.lose_power()
+    return copied
+
+
+def survives(store, path):
+    """Whether a file is there after each of many power cuts."""
+    return all(after_power_cut(store, seed).look(path) is not None for seed in range(20))
+
+
+def test_a_file_appears_before_its_name_survives_a_power_cut(disk):
+    disk.put_temporary("log/.1.tmp", b"1")
+    disk._files["log/1"] = disk._files["log/.1.tmp"]
+    assert disk.look("log/1") is not None
+    assert not survives(disk, "log/1")
+    disk.sync("log/1")
+    assert survives(disk, "log/1")
+
+
+def test_a_file_of_spark_survives_only_if_it_is_synced_itself(disk):
+    disk.write_unsynced("spark/offsets/1", b"1")
+    Storage("spark", store=disk).write("offsets/beside", b"")
+    assert not survives(disk, "spark/offsets/1")
+    disk.sync("spark/offsets/1")
+    assert survives(disk, "spark/offsets/1")
+
+
+def test_a_power_cut_may_give_back_what_was_replaced_and_what_was_deleted(disk):
+    Storage("log", store=disk).write("1", b"old")
+    disk.put_temporary("log/.1.tmp", b"new")
+    disk._files["log/1"] = replace(disk._files["log/.1.tmp"], replaced=disk._files["log/1"])
+    assert {after_power_cut(disk, seed).read("log/1") for seed in range(20)} == {b"old", b"new"}
+    disk.sync("log/1")
+    disk.delete("log/1")
+    assert {after_power_cut(disk, seed).look("log/1") is None for seed in range(20)} == {True, False}
 
 
 def test_the_same_seed_gives_the_same_trace_in_any_process():

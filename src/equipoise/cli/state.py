@@ -18,6 +18,8 @@ from equipoise.pictures import history_figure
 
 app = typer.Typer(help="Look at the keyed state of a query, and at what became of its batches.", no_args_is_help=True)
 
+_ROUNDS = 3  # how often a check begins at most, while a query runs
+
 Checkpoint = Annotated[str, typer.Argument(help="A query's checkpoint; the query may be running.")]
 
 
@@ -107,8 +109,9 @@ def verify(
 ) -> None:
     """Check what the checkpoint rests on against the digests in its log; exits with 1 if something is damaged.
 
-    Checked are every record that is kept, the plans, state files and outputs that they name, Spark's offsets of the
-    last batch, and all other files of the query.
+    Checked are every record that is kept, the plans and state files that they name, the plan that is pinned, outputs
+    and Spark's offsets of the last batch, and all other files of the query. A state file that only earlier versions
+    need may have been deleted: it is checked if it is there.
     """
     require_folder(json)
     found = [{"file": what, "problem": problem} for what, problem in _verified(checkpoint)]
@@ -162,18 +165,24 @@ def _size(count: int) -> str:
 
 
 def _verified(checkpoint: str) -> list[tuple[str, str | None]]:
-    """What was read, and what is wrong with it; begins anew where a running query has deleted what it was reading."""
+    """What was read, and what is wrong with it; begins anew where a running query has deleted what it was reading.
+
+    What is wrong twice is damaged, and so is what is wrong in the last round.
+    """
     from equipoise.state.log import CommitLog
     from equipoise.storage import Storage
 
-    log = CommitLog(Storage(checkpoint))
-    while True:
+    log, console = CommitLog(Storage(checkpoint)), Console(stderr=True)
+    before: list[tuple[str, str | None]] = []
+    for left in reversed(range(_ROUNDS)):
         head, checks = _checks(checkpoint)
-        console = Console(stderr=True)
         found = [(what, _problem(read)) for what, read in track(checks, "verifying", console=console, transient=True)]
-        if log.head() == head or not any(problem for _, problem in found):
-            return found
+        wrong = [each for each in found if each[1]]
+        if not wrong or wrong == before or not left or log.head() == head:
+            break
+        before = wrong
         console.print(f"version {head} was superseded meanwhile and its files are being deleted; reading the next one")
+    return found
 
 
 def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
@@ -203,6 +212,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         (f"log from version {commits[0].version} to {head}", lambda: None),
         *((f"summary of version {version}", partial(log.table, version)) for version in log.summaries()),
         *((f"plan {name}", partial(folder.plan, name)) for name in plans),
+        ("plan that is pinned", partial(_read_pinned, folder)),
         ("claim of the query", lambda: tenancy(storage)),
         ("wishes", folder.wishes),
         ("mark of a delivery after a stop", lambda: folder.is_delivered(commit)),
@@ -218,7 +228,26 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
             (f"key group {name} in {section.path}", partial(_read, sections, section))
             for section in parts + [change.section for change in chain.changes]
         )
+    first = log.table(commits[0].version).stored()
+    named = {file.path: file for files in (first, *(each.files for each in commits)) for file in files}
+    older = sorted(named.keys() - table.files())
+    checks.extend((f"{path}, of an earlier version", partial(_verify_older, storage, named[path])) for path in older)
     return head, checks
+
+
+def _read_pinned(folder: Any) -> None:
+    hold = folder.wishes().hold
+    if hold not in {None, "hash"}:
+        folder.held_plan(hold)
+
+
+def _verify_older(storage: Any, file: Any) -> None:
+    """Check a file that the last version does not need, unless it was deleted."""
+    try:
+        storage.verify(file)
+    except EquipoiseError:
+        if storage.exists(file.path):
+            raise
 
 
 def _read(sections: Any, section: Any) -> None:

@@ -103,10 +103,14 @@ class DashboardServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, unless as many clients as may be are connected."""
-        if self._clients.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._clients.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._clients.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, and make room for the next client."""

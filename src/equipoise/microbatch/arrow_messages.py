@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from equipoise.microbatch.dead_letters import Refused
 
 _CONTINUATION = b"\xff\xff\xff\xff"
-_METADATA_BYTES = 16 << 20  # of one header
+_METADATA_BYTES = 1 << 20  # of one header; one of 10,000 columns with their buffers has 0.6 MiB
 _PADDING = 64  # bytes to which the end of a body may be padded
 _FIELDS = 10_000  # of a schema, with those of nested types
 _VERSION = 4  # V5, of Arrow 1.0 and newer
@@ -96,7 +96,11 @@ class Messages:
                 "Arrow IPC stream, of Arrow 0.15 or newer"
             )
         size = int.from_bytes(prefix[4:], "little", signed=True)
-        self._require("bytes of header", size, min(_METADATA_BYTES, self._bounds.bytes))
+        if not 0 <= size <= _METADATA_BYTES:
+            raise Refused(
+                f"message {self.count} has {size:,} bytes of header, and at most {_METADATA_BYTES:,} were expected; "
+                "send fewer columns, or shorter names and metadata"
+            )
         metadata = self._whole(size, "header")
         message = _root(metadata)
         version, kind = message.number(0, "<h"), message.number(1, "<B")
@@ -150,12 +154,15 @@ class Messages:
     def _check_schema(self, schema: "_Table") -> None:
         if schema.number(0, "<h"):
             raise Refused("the stream is big-endian, and little-endian was expected; send it so")
-        fields, count = schema.tables(1), 0
-        while fields:
-            count += 1
-            if count > _FIELDS:  # tables may be shared, so that a short header has any number of fields
+        found = [schema]  # tables may be shared, so that a short header has any number of fields
+        count = 0
+        while found:
+            table = found.pop()
+            field = 1 if table is schema else 5
+            count += table.count(field)
+            if count > _FIELDS:
                 raise Refused(f"the schema has more than {_FIELDS:,} fields; send fewer columns")
-            fields += fields.pop().tables(5)
+            found += table.tables(field)
 
     def _check_counts(self, batch: "_Table", size: int) -> None:
         self._require("rows", batch.number(0, "<q"), self._bounds.rows)
@@ -213,6 +220,10 @@ class _Table:
         """A field that is a table."""
         at = self._place(field)
         return _Table(self._data, at + self._read("<I", at)) if at else None
+
+    def count(self, field: int) -> int:
+        """Number of entries of a field that is a vector of tables."""
+        return self._vector(field, 4)[1]
 
     def tables(self, field: int) -> "list[_Table]":
         """A field that is a vector of tables."""

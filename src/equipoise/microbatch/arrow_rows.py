@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from equipoise.microbatch.arrow_messages import Bounds, Messages
-from equipoise.microbatch.dead_letters import Refused, shown_row
+from equipoise.microbatch.arrow_sizes import written_out
+from equipoise.microbatch.dead_letters import DeadLetter, Refused, shown_row
+from equipoise.microbatch.salvage import Tries, salvaged
 
-_BLOCK = 64  # rows that are converted together where all of them could not be
+_SLICE = 10_000  # rows that are converted at once
 _OPTIONS = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
@@ -34,10 +34,12 @@ class ArrowRows:
     ) -> None:
         self._messages = Messages(receive, completed, bounds)
         self._schema, self._bounds = schema, bounds
-        self._names: list[str] = []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Every record batch; raises ``Refused`` where the stream does not fit, is broken, or asks for too much."""
+        """Columns of the schema of every record batch; raises ``Refused`` where the stream does not fit or is broken.
+
+        Other columns are neither looked at nor validated.
+        """
         try:
             reader = self._decoded(lambda: pa.ipc.open_stream(self._messages, options=_OPTIONS))
         except Refused:
@@ -46,29 +48,17 @@ class ArrowRows:
             raise
         self._require(reader.schema)
         while (batch := self._decoded(lambda: next(reader, None))) is not None:
-            valid = self._valid(batch)
+            valid = self._valid(batch.select(self._schema.names))
             self._require_size(valid)
             yield valid
 
-    def fitted(self, batch: pa.RecordBatch) -> tuple[pa.Table, list[tuple[str, str]]]:
-        """Tuples of a valid batch, and its rows that do not fit the schema, each with the reason."""
-        tables, letters = [], []
-        found = self._cast(batch)
-        if isinstance(found, pa.Table):
-            return found, []
-        for start in range(0, len(batch), _BLOCK):
-            block = batch.slice(start, _BLOCK)
-            found = self._cast(block)
-            if isinstance(found, pa.Table):
-                tables.append(found)
-                continue
-            for row in range(len(block)):
-                found = self._cast(block.slice(row, 1))
-                if isinstance(found, pa.Table):
-                    tables.append(found)
-                else:
-                    letters.append((shown_row(self._names, block.slice(row, 1)), found))
-        return pa.concat_tables([self._schema.empty_table(), *tables]), letters
+    def fitted(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table, list[DeadLetter]]]:
+        """Some rows of a valid batch after the other: their number, their tuples, and dead letters of the others."""
+        tries = Tries()
+        for start in range(0, len(batch), _SLICE):
+            some = batch.slice(start, _SLICE)
+            tables, letters = salvaged(some, self._cast, lambda rows: shown_row(rows.slice(0, 1)), tries)
+            yield len(some), pa.concat_tables([self._schema.empty_table(), *tables]), letters
 
     def _decoded(self, decode: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
         try:
@@ -85,11 +75,9 @@ class ArrowRows:
         """Refuse a stream whose columns are not those of the schema, or cannot be converted to them."""
         wanted = self._schema
         try:
-            self._names = found.names
-            for field in found:
-                _require_scale(field.name, field.type)
             fields = _fields(found, wanted.names)
             for field in fields:
+                _require_scale(field.name, field.type)
                 _require_plain(field.name, field.type)
             pa.schema(fields).empty_table().select(wanted.names).cast(wanted)
         except Refused:
@@ -106,10 +94,10 @@ class ArrowRows:
         try:
             batch.validate(full=True)
         except pa.ArrowException as error:
-            columns = [column.view(_BYTES.get(column.type, column.type)) for column in batch.columns]
-            fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
-            batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
             try:
+                columns = [column.view(_BYTES.get(column.type, column.type)) for column in batch.columns]
+                fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+                batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
                 batch.validate(full=True)
             except pa.ArrowException:
                 raise Refused(
@@ -119,19 +107,21 @@ class ArrowRows:
         return batch
 
     def _require_size(self, batch: pa.RecordBatch) -> None:
-        """Refuse short columns that refer to one long value again and again."""
-        for name in self._schema.names:
-            size = _written_out(batch.column(name))
-            if size > self._bounds.bytes:
-                raise Refused(
-                    f"column {name} of message {self._messages.count} has {size:,} bytes when it is written out, and "
-                    f"at most {self._bounds.bytes:,} were expected; send smaller record batches, or raise messageBytes"
-                )
+        """Refuse short columns that refer to one long value again and again, or that grow when they are converted."""
+        sizes = {field.name: written_out(batch.column(field.name), field.type) for field in self._schema}
+        total = sum(sizes.values())
+        if total > self._bounds.bytes:
+            largest = max(sizes, key=sizes.__getitem__)
+            raise Refused(
+                f"message {self._messages.count} has {total:,} bytes when it is written out, most of them in column "
+                f"{largest} ({sizes[largest]:,}), and at most {self._bounds.bytes:,} were expected; send smaller "
+                "record batches, or raise messageBytes"
+            )
 
     def _cast(self, batch: pa.RecordBatch) -> pa.Table | str:
         """Tuples of a batch, or the reason why some of its rows are none."""
         try:
-            table = pa.Table.from_batches([batch]).select(self._schema.names)
+            table = pa.Table.from_batches([batch])
             for place, field in enumerate(self._schema):
                 if table.schema.types[place] in _BYTES.values() and not _is_bytes(field.type):
                     table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
@@ -163,7 +153,7 @@ def _require_plain(name: str, kind: pa.DataType) -> None:
     """Refuse types of which a few bytes may stand for any number of values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-        is_plain = not (pa.types.is_nested(kind) or _is_view(kind))
+        is_plain = not pa.types.is_nested(kind) and _holds_itself(kind)
     else:
         is_plain = _is_view(kind) or _holds_itself(kind)
     if not is_plain:
@@ -197,16 +187,3 @@ def _holds_itself(kind: pa.DataType) -> bool:
         return is_known and all(_holds_itself(kind.field(child).type) for child in range(kind.num_fields))
     shared = (types.is_list_view, types.is_large_list_view, types.is_run_end_encoded, types.is_dictionary, _is_view)
     return not (any(is_shared(kind) for is_shared in shared) or isinstance(kind, pa.BaseExtensionType))
-
-
-def _written_out(column: pa.Array) -> int:
-    """Bytes of a valid column without sharing."""
-    if pa.types.is_dictionary(column.type):
-        values = column.dictionary
-        if _is_bytes(values.type) or values.type in _BYTES:
-            return int(pc.sum(pc.binary_length(values).take(column.indices)).as_py() or 0)
-        return len(column) * 32
-    if _is_view(column.type):
-        lengths = np.frombuffer(column.buffers()[1] or b"", "<i4")[::4][column.offset : column.offset + len(column)]
-        return int(np.maximum(lengths, 0).sum(dtype=np.int64))
-    return int(column.nbytes)

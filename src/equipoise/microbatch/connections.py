@@ -1,58 +1,90 @@
 """One connection of a socket feed, and what has arrived over all of them and waits to be read."""
 
 import json
+import math
 import select
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from equipoise.microbatch.dead_letters import TimedOut
+from equipoise.microbatch.dead_letters import DeadLetter, TimedOut
 
 READ_BYTES = 1 << 18
 """Bytes that are received at once."""
 
 _LAST_WORD = 10.0  # seconds that a sender may take to read its last acknowledgements
 _DRAIN = 2.0  # seconds for which bytes that nobody reads any more are thrown away
-_LETTER_BYTES = 200  # of memory for a dead letter, besides its text
+_POLL = 3600.0  # seconds of one wait; the system counts milliseconds in 32 bits
+_ENTRY_BYTES = 1500  # of memory for an entry that waits, besides its columns and dead letters
+_COLUMN_BYTES = 600  # of memory for a column, besides its values
+_LETTER_BYTES = 300  # of memory for a dead letter, besides its text and reason
 
 
 class Incoming:
     """Bytes of a connection, for which the sender has so many seconds until it completes a line or a message.
 
     A sender of a byte a second gets no more time than one that is silent.
+
+    Parameters
+    ----------
+    connection
+        Where bytes come from.
+    idle
+        Seconds.
+    may_rest
+        Whether the seconds are counted only while a line or a message has begun.
+    clock
+        Seconds.
     """
 
-    def __init__(self, connection: socket.socket, idle: float) -> None:
-        self._connection, self._idle = connection, idle
+    def __init__(
+        self,
+        connection: socket.socket,
+        idle: float,
+        *,
+        may_rest: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection, self._idle, self._may_rest, self._clock = connection, idle, may_rest, clock
         self._readable = select.poll()
         self._readable.register(connection, select.POLLIN)
         self.restart()
 
     def restart(self, begun: int = 0) -> None:
         """Give the sender its time anew: all that came is complete, but for the last so many bytes."""
-        self._until = time.monotonic() + self._idle
+        self._until = self._clock() + self._idle
         self.begun = begun
 
     def receive(self, most: int) -> bytes:
         """Some bytes; none where the stream ends, also where the sender is gone."""
         while True:
-            left = self._until - time.monotonic()
-            if left <= 0 or not self._readable.poll(1000 * left):
-                raise TimedOut(f"no whole line or message for {self._idle:g} seconds")
+            self._wait()
             try:
                 found = self._connection.recv(most, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 continue
-            except ConnectionError:
+            except OSError:  # reset, timed out, unreachable: the sender is gone
                 return b""
+            if self._may_rest and not self.begun:
+                self.restart()
             self.begun += len(found)
             return found
+
+    def _wait(self) -> None:
+        """Wait until there are bytes, or the stream ends."""
+        while True:
+            left = math.inf if self._may_rest and not self.begun else self._until - self._clock()
+            if left <= 0:
+                raise TimedOut(f"no whole line or message for {self._idle:g} seconds")
+            if self._readable.poll(1000 * min(left, _POLL)):
+                return
 
     def exactly(self, count: int) -> bytes:
         """So many bytes, fewer where the stream ends; memory is taken only for bytes that have come."""
@@ -64,7 +96,7 @@ class Incoming:
 
     def drained(self) -> int:
         """Throw away what still comes, for a while, so that the sender can read its last line; number of bytes."""
-        self._until = time.monotonic() + min(_DRAIN, self._idle)
+        self._may_rest, self._until = False, self._clock() + min(_DRAIN, self._idle)
         count = 0
         try:
             while part := self.receive(READ_BYTES):
@@ -80,9 +112,26 @@ class Sender:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.sent = self.accepted = 0
+        self._blank = 0  # sent last, and not accepted since something before them is not
         self._told = 0
         self._unsent = b""  # of a line that was sent in part
         self._telling = threading.Condition()
+
+    def queue(self, count: int) -> int:
+        """Count lines or rows that will be accepted; returns their number with that of the blank lines before them."""
+        with self._telling:
+            self.sent += count
+            count += self._blank
+            self._blank = 0
+            return count
+
+    def skip(self, count: int) -> None:
+        """Count blank lines, which are accepted with what was sent before them."""
+        with self._telling:
+            self.sent += count
+            self._blank += count
+            self._accept_blank()
+            self._try_tell()
 
     def accept(self, count: int) -> None:
         """Count what is on disk and say so without waiting; slow readers miss acknowledgements, not the last one."""
@@ -91,10 +140,8 @@ class Sender:
         with self._telling:
             self.accepted += count
             self._telling.notify_all()
-            try:
-                self._tell(socket.MSG_DONTWAIT)
-            except OSError:
-                return
+            self._accept_blank()
+            self._try_tell()
 
     def wait(self, is_closed: Callable[[], bool]) -> None:
         """Wait until all that was sent is on disk, or the feed is closed."""
@@ -111,6 +158,14 @@ class Sender:
                 self._connection.sendall(json.dumps({"accepted": self.accepted, "error": error}).encode() + b"\n")
             self._connection.shutdown(socket.SHUT_WR)
             self._connection.settimeout(None)
+
+    def _accept_blank(self) -> None:
+        if self._blank and self.accepted + self._blank == self.sent:
+            self.accepted, self._blank = self.sent, 0
+
+    def _try_tell(self) -> None:
+        with suppress(OSError):
+            self._tell(socket.MSG_DONTWAIT)
 
     def _tell(self, flags: int) -> None:
         while self._unsent or self._told < self.accepted:
@@ -131,18 +186,19 @@ class Arrived:
     count
         Lines or rows.
     table, letters
-        Tuples, and what could not be read, each with the reason.
+        Tuples, and what could not be read.
     """
 
     sender: Sender
     count: int
     table: pa.Table
-    letters: Sequence[tuple[str, str]] = ()
+    letters: Sequence[DeadLetter] = ()
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        letters = sum(_LETTER_BYTES + len(text) for text, _ in self.letters)
-        object.__setattr__(self, "bytes", int(self.table.nbytes) + letters)
+        letters = sum(_LETTER_BYTES + len(letter.text) + len(letter.reason) for letter in self.letters)
+        columns = _COLUMN_BYTES * self.table.num_columns
+        object.__setattr__(self, "bytes", _ENTRY_BYTES + columns + int(self.table.nbytes) + letters)
 
 
 class Waiting:

@@ -5,8 +5,7 @@ The text is for people. Making it never fails, whatever the values are.
 
 import json
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,6 +13,24 @@ SHOWN = 4096
 """Characters of a dead letter that are kept."""
 
 _ITEMS = 10  # of a nested value that are shown, at its start and at its end
+
+
+class DeadLetter(NamedTuple):
+    """Something that could not be read.
+
+    Parameters
+    ----------
+    text
+        What it was, for people; empty for a stream that could not be read to its end.
+    reason
+        What was found, what was expected, and what to do.
+    rows
+        Lines or rows that the letter stands for.
+    """
+
+    text: str
+    reason: str
+    rows: int = 1
 
 
 class Refused(Exception):
@@ -30,9 +47,9 @@ def shown(line: bytes) -> str:
     return _cut(text, len(line) > 4 * SHOWN, f"{len(line):,} bytes")
 
 
-def shown_row(names: Sequence[str], row: pa.RecordBatch) -> str:
+def shown_row(row: pa.RecordBatch) -> str:
     """JSON text of the one row of a batch, which must be valid."""
-    values = {name: _value(column) for name, column in zip(names, row.columns, strict=True)}
+    values = {name: _value(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
     return _cut(json.dumps(values), False, f"{row.nbytes:,} bytes")
 
 

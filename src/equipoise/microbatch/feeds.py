@@ -6,7 +6,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from equipoise.errors import FeedFailed, InvalidArgument
+from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.zipf import sample, zipf_shares
 
@@ -43,13 +44,13 @@ class Chunk:
     acknowledge
         Called when the tuples are on disk.
     letters
-        What could not be read, each with the reason.
+        What could not be read.
     """
 
     table: pa.Table
     position: Any = None
     acknowledge: Callable[[], None] = _nothing
-    letters: Sequence[tuple[str, str]] = field(default=())
+    letters: Sequence[DeadLetter] = ()
 
 
 class Feed(ABC):

@@ -1,8 +1,8 @@
 """Tuples from lines of JSON objects, in time proportional to the bytes, however many lines are bad.
 
 All lines are parsed at once by ``pyarrow.json``. Where that fails, each line is checked in Python against the rules of
-``pyarrow.json``, and those that pass are parsed at once. Lines that the check let through wrongly are then parsed in
-blocks, and those of a bad block one by one.
+``pyarrow.json``, and those that pass are parsed at once. Lines that the check let through wrongly, and those that are
+nested too deeply for it, are found by trying.
 """
 
 import json
@@ -13,16 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from equipoise.microbatch.dead_letters import shown
+from equipoise.microbatch.dead_letters import DeadLetter, shown
+from equipoise.microbatch.salvage import Tries, salvaged
 
-_BLOCK = 64  # lines that are parsed together where all of them could not be
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T][\d:.]*(Z|[+-][\d:]*)?)?", re.ASCII)
+_SPELLED = re.compile(r"-NaN|Inf(?!inity)")  # numbers as pyarrow.json reads them, and Python does not
+_SPELLED_OR_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|-NaN|Inf(?!inity)', re.DOTALL)
+_PYTHON = {"-NaN": "NaN", "Inf": "Infinity"}
 _Check = Callable[[Any], bool]
 
 
-def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[tuple[str, str]]]:
-    """Tuples from lines, and the lines that are not tuples, each with the reason.
+def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[DeadLetter]]:
+    """Tuples from lines, and dead letters of the lines that are not tuples.
 
     Columns that a line lacks are NULL, and columns that the schema lacks are ignored. Blank lines are neither.
 
@@ -38,15 +41,15 @@ def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, li
         if line.lstrip()[:1] == b"{":
             objects.append(line)
         elif line.strip():
-            letters.append((shown(line), "not a JSON object, which was expected; send one object a line"))
+            letters.append(DeadLetter(shown(line), "not a JSON object, which was expected; send one object a line"))
     table = _parsed(objects, schema)
     if isinstance(table, pa.Table):
         return table, letters
     good, doubtful, bad = _sifted(objects, schema)
     letters += bad
-    tables = []
+    tables, tries = [], Tries()
     for each in (good, doubtful):
-        found, bad = _in_blocks(each, schema)
+        found, bad = salvaged(each, lambda some: _parsed(some, schema), lambda some: shown(some[0]), tries)
         tables += found
         letters += bad
     return pa.concat_tables([schema.empty_table(), *tables]), letters
@@ -59,10 +62,10 @@ def unreadable(schema: pa.Schema) -> str | None:
     return None if isinstance(found, pa.Table) else found
 
 
-def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[bytes], list[tuple[str, str]]]:
+def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[bytes], list[DeadLetter]]:
     """Lines that pass the check, lines of which only a parser can tell, and bad lines with their reasons."""
     doubtful: list[bytes] = []
-    letters: list[tuple[str, str]] = []
+    letters: list[DeadLetter] = []
     for converts in (False, True):  # conversions are slow to check, and seldom wrong
         check, good = _object(schema, converts), []
         for line in lines:
@@ -70,7 +73,7 @@ def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[by
             if reason is None:
                 good.append(line)
             elif reason:
-                letters.append((shown(line), reason))
+                letters.append(DeadLetter(shown(line), reason))
             else:
                 doubtful.append(line)
         lines = good
@@ -96,22 +99,6 @@ def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table | str:
     return table
 
 
-def _in_blocks(lines: Sequence[bytes], schema: pa.Schema) -> tuple[list[pa.Table], list[tuple[str, str]]]:
-    """Tables of the lines that can be parsed, and the others with their reasons; at most a little over n parses."""
-    table = _parsed(lines, schema)
-    if isinstance(table, pa.Table):
-        return [table], []
-    if len(lines) == 1:
-        return [], [(shown(lines[0]), table)]
-    step = _BLOCK if len(lines) > _BLOCK else 1
-    tables, letters = [], []
-    for start in range(0, len(lines), step):
-        found, bad = _in_blocks(lines[start : start + step], schema)
-        tables += found
-        letters += bad
-    return tables, letters
-
-
 class _Number(str):
     """Text of a JSON number."""
 
@@ -126,23 +113,35 @@ _decode = json.JSONDecoder(
 def _fault(line: bytes, check: "Callable[[Any], str | None]") -> str | None:
     """Reason why a line is not a tuple; ``None`` where none was found, empty where only a parser can tell."""
     try:
+        return _checked(line, check)
+    except RecursionError:  # whose parser goes deeper
+        return ""
+
+
+def _checked(line: bytes, check: "Callable[[Any], str | None]") -> str | None:
+    try:
         text, is_text = line.decode(), True
     except UnicodeDecodeError:
         text, is_text = line.decode("utf-8", "surrogateescape"), False
     try:
-        found = _decode(text.strip(" \t\r"))
-    except RecursionError:
-        return ""
+        found = _decoded(text)
     except json.JSONDecodeError as error:
-        if "Inf" in text or "NaN" in text:  # pyarrow.json knows more spellings of them
-            return ""
         return f"not JSON: {error.msg} at character {error.pos}; send one whole object a line"
-    if _SURROGATE.search(line):
-        if not is_text:
-            return ""
-        if _has_surrogate(found):
-            return r"a \u escape is half of a surrogate pair; send text as UTF-8"
+    # in Latin-1 no byte is taken for half of a surrogate pair, so that those that are found were escaped
+    if _SURROGATE.search(line) and _has_surrogate(found if is_text else _decoded(line.decode("latin-1"))):
+        return r"a \u escape is half of a surrogate pair; send text as UTF-8"
     return check(found)
+
+
+def _decoded(text: str) -> Any:
+    text = text.strip(" \t\r")
+    try:
+        return _decode(text)
+    except json.JSONDecodeError:
+        if _SPELLED.search(text) is None:
+            raise
+        respelled = _SPELLED_OR_TEXT.sub(lambda found: _PYTHON.get(found[0], found[0]), text)
+        return _decode(respelled)
 
 
 def _has_surrogate(value: Any) -> bool:

@@ -26,14 +26,13 @@ from equipoise.errors import FeedFailed, InvalidArgument
 from equipoise.microbatch.arrow_messages import Bounds
 from equipoise.microbatch.arrow_rows import ArrowRows
 from equipoise.microbatch.connections import READ_BYTES, Arrived, Incoming, Sender, Waiting, peer
-from equipoise.microbatch.dead_letters import Refused, TimedOut, shown
+from equipoise.microbatch.dead_letters import DeadLetter, Refused, TimedOut, shown
 from equipoise.microbatch.feeds import CHUNK_ROWS, Chunk, Feed
 from equipoise.microbatch.json_lines import parse_lines, unreadable
 
 FORMATS = ("json", "arrow")
 """How tuples may be sent."""
 
-_SLICE = 10_000  # rows of a record batch that are converted at once
 _PAUSE = 0.1  # seconds until what failed is tried again
 _log = logging.getLogger(__name__)
 
@@ -42,14 +41,17 @@ _log = logging.getLogger(__name__)
 class Limits:
     """Bounds on what senders may take.
 
-    Memory is about ``waiting_bytes`` and, for each connection, some MiB and ``line_bytes``, or twice ``message_bytes``.
+    Memory is about ``waiting_bytes + connections * c``. With Arrow, ``c`` is up to four times ``message_bytes``: a
+    message as sent, decompressed and converted, and the dictionaries of its stream. With the defaults that is 8 GiB, if
+    all senders send the largest messages at once. With JSON lines, ``c`` is some tens of times ``line_bytes`` at worst.
 
     Parameters
     ----------
     connections
         Connections at a time; further ones are told so and closed.
     idle
-        Seconds in which a sender must complete a line or an Arrow message; after that its connection is closed.
+        Seconds in which a sender must complete a line or an Arrow message; after that its connection is closed. With
+        ``connect`` they are counted only while a line or a message has begun.
     waiting_bytes
         Bytes of tuples that wait to be read, beyond which senders are slowed down.
     line_bytes
@@ -160,9 +162,9 @@ class SocketFeed(Feed):
 
     def close(self) -> None:
         """Stop listening, and end all connections."""
-        self._closed.set()
         self._waiting.close()
         with self._counting:
+            self._closed.set()  # from here on no connection is added
             ending = [*self._open, *([] if self._listening is None else [self._listening])]
         for each in ending:
             with suppress(OSError):  # wakes the threads that wait for it, which closing does not
@@ -176,7 +178,7 @@ class SocketFeed(Feed):
         while not self._closed.is_set():
             try:
                 self._let_in(self._listening)
-            except (OSError, RuntimeError) as error:  # too many files or threads, or a sender that is gone
+            except (OSError, RuntimeError, MemoryError) as error:  # too many files or threads, or a sender that is gone
                 now = time.monotonic()
                 until = until or now + self._patience
                 if now > until and not self._closed.is_set():
@@ -191,18 +193,14 @@ class SocketFeed(Feed):
 
     def _let_in(self, listening: socket.socket) -> None:
         connection, _ = listening.accept()
-        with self._counting:
-            is_one_more = len(self._open) >= self._limits.connections
-            if not is_one_more:
-                self._open.add(connection)
-        if is_one_more:
+        if self.connections >= self._limits.connections:
             self._refuse(connection)
-            return
-        try:
-            threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
-        except RuntimeError:
-            self._forget(connection)
-            raise
+        elif self._keep(connection):
+            try:
+                threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
+            except BaseException:
+                self._forget(connection)
+                raise
 
     def _refuse(self, connection: socket.socket) -> None:
         """Close a connection that is one too many, and warn at the 1st, 2nd, 4th, 8th of them."""
@@ -219,6 +217,15 @@ class SocketFeed(Feed):
         with connection, suppress(OSError):
             sender = Sender(connection)
             sender.finish(f"{most} connections are open, and no more are let in; try again later")
+
+    def _keep(self, connection: socket.socket) -> bool:
+        """Count a connection, to be ended with the feed; where that has ended already, end it now."""
+        with self._counting:
+            if not self._closed.is_set():
+                self._open.add(connection)
+                return True
+        connection.close()
+        return False
 
     def _forget(self, connection: socket.socket) -> None:
         with self._counting:
@@ -241,25 +248,33 @@ class SocketFeed(Feed):
                 self._closed.wait(min(1.0, self._patience / 10))
                 continue
             connection.settimeout(None)
-            with self._counting:
-                self._open.add(connection)
-            self._receive(connection)
+            with suppress(OSError):  # a sender may be silent for long, and its machine may be gone
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._keep(connection):
+                self._receive(connection)
             self._closed.wait(_PAUSE)
             until = time.monotonic() + self._patience
 
     def _receive(self, connection: socket.socket) -> None:
-        """Read a connection to its end, say how that was, and account for everything that came."""
-        sender, incoming, where = Sender(connection), Incoming(connection, self._limits.idle), peer(connection)
+        """Read a connection to its end, and make room for another."""
         try:
-            error = self._received(sender, incoming, where)
-            sender.wait(self._closed.is_set)
-            with suppress(OSError):  # a sender that is gone has had its last acknowledgement
-                sender.finish(error)
-                if (unread := incoming.drained()) and error is None:
-                    reason = f"{unread:,} bytes follow the end of the stream, where none were expected"
-                    self._report(sender, where, f"{reason}; send each Arrow stream over a connection of its own")
+            self._read_out(connection)
+        except Exception:  # noqa: BLE001 - no descriptor or memory is left
+            _log.exception("a connection could not be read")
         finally:
             self._forget(connection)
+
+    def _read_out(self, connection: socket.socket) -> None:
+        """Read a connection to its end, say how that was, and account for everything that came."""
+        sender, where = Sender(connection), peer(connection)
+        incoming = Incoming(connection, self._limits.idle, may_rest=self._connect)
+        error = self._received(sender, incoming, where)
+        sender.wait(self._closed.is_set)
+        with suppress(OSError):  # a sender that is gone has had its last acknowledgement
+            sender.finish(error)
+            if (unread := incoming.drained()) and error is None:
+                reason = f"{unread:,} bytes follow the end of the stream, where none were expected"
+                self._report(sender, where, f"{reason}; send each Arrow stream over a connection of its own")
 
     def _received(self, sender: Sender, incoming: Incoming, where: str) -> str | None:
         """Read all that a sender sends; the reason why its connection must end where there is one."""
@@ -284,7 +299,7 @@ class SocketFeed(Feed):
     def _report(self, sender: Sender, where: str, reason: str) -> str:
         """Bury a letter, without text, about a stream that could not be read to its end."""
         letter = f"{where}, after {sender.sent:,} lines or rows: {reason}"
-        self._waiting.put(Arrived(sender, 0, self._schema.empty_table(), [("", letter)]))
+        self._waiting.put(Arrived(sender, 0, self._schema.empty_table(), [DeadLetter("", letter)]))
         return reason
 
     def _receive_lines(self, sender: Sender, incoming: Incoming) -> None:
@@ -310,17 +325,18 @@ class SocketFeed(Feed):
     def _put_lines(self, sender: Sender, lines: list[bytes]) -> None:
         for start in range(0, len(lines), CHUNK_ROWS):
             some = lines[start : start + CHUNK_ROWS]
-            self._put(Arrived(sender, len(some), *parse_lines(some, self._schema)))
+            self._put(sender, len(some), *parse_lines(some, self._schema))
 
     def _receive_arrow(self, sender: Sender, incoming: Incoming) -> None:
         bounds = Bounds(self._limits.message_rows, self._limits.message_bytes)
         rows = ArrowRows(incoming.exactly, incoming.restart, self._schema, bounds)
         for batch in rows.batches():
-            for start in range(0, len(batch), _SLICE):
-                some = batch.slice(start, _SLICE)
-                self._put(Arrived(sender, len(some), *rows.fitted(some)))
+            for count, table, letters in rows.fitted(batch):
+                self._put(sender, count, table, letters)
             incoming.restart()
 
-    def _put(self, arrived: Arrived) -> None:
-        arrived.sender.sent += arrived.count
-        self._waiting.put(arrived)
+    def _put(self, sender: Sender, count: int, table: pa.Table, letters: list[DeadLetter]) -> None:
+        if table.num_rows or letters:
+            self._waiting.put(Arrived(sender, sender.queue(count), table, letters))
+        else:
+            sender.skip(count)  # blank lines would fill the memory without counting as bytes

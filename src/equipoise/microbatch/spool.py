@@ -35,9 +35,18 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import msgspec
 import pyarrow as pa
 
-from equipoise.errors import CheckpointInUse, Damaged, FormatError, InvalidArgument, Mismatch, StorageFailed
+from equipoise.errors import (
+    CheckpointInUse,
+    Damaged,
+    FormatError,
+    InvalidArgument,
+    Mismatch,
+    StorageFailed,
+    UnknownFormat,
+)
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
+from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.frames import frame, frames
 from equipoise.microbatch.record_lines import add_records, records
 from equipoise.storage import Storage, sync_folder
@@ -50,7 +59,7 @@ HISTORY_LINES = 10_000
 """Batches that the history keeps at least."""
 
 _FORMAT = 1
-_IDENTITY_FORMAT = 2
+_IDENTITY_FORMAT = 3  # raised with the format of any file of the spool
 _NAME = re.compile(r"[0-9]{20}")  # of a file of a batch
 _T = TypeVar("_T")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -303,14 +312,15 @@ class Spool:
                     size += file.stat().st_size
         return size
 
-    def bury(self, letters: Sequence[tuple[str, str]]) -> bool:
-        """Keep what could not be read, each with the reason; when this returns they survive a crash.
+    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+        """Keep what could not be read; when this returns they survive a crash.
 
         Beyond 64 MiB they are only counted, until the file is deleted; then this is false.
         """
-        self._letters += len(letters)
+        self._letters += sum(letter.rows for letter in letters)
         path = self.folder / "dead-letters.jsonl"
-        buried = [{"time": time.time(), "reason": reason, "letter": letter} for letter, reason in letters]
+        now = time.time()
+        buried = [{"time": now, "reason": each.reason, "rows": each.rows, "letter": each.text} for each in letters]
         try:
             is_room = not path.exists() or path.stat().st_size < _LETTERS_BYTES
             if is_room:
@@ -324,7 +334,7 @@ class Spool:
 
     @property
     def letters(self) -> int:
-        """What could not be read since this receiver began."""
+        """Lines and rows that could not be read since this receiver began, and streams that broke."""
         return self._letters
 
     def record(self, line: dict[str, Any]) -> None:
@@ -340,7 +350,7 @@ class Spool:
         return self._lines("history.jsonl", latest)
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """Lines of the dead letters: ``time``, ``reason``, and ``letter``, which is empty for a whole stream."""
+        """Lines of the dead letters: ``time``, ``reason``, ``rows``, and ``letter``, empty for a whole stream."""
         return self._lines("dead-letters.jsonl")
 
     def verify(self) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -428,7 +438,13 @@ class Spool:
         if not self._storage.exists("identity"):
             return None
         with self._reading("identity"):
-            found = unseal("spool", _IDENTITY_FORMAT, self._storage.read("identity"))
+            try:
+                found = unseal("spool", _IDENTITY_FORMAT, self._storage.read("identity"))
+            except UnknownFormat as error:
+                raise UnknownFormat(
+                    f"{error}: process what it holds with that release and give this one a new spool and a new "
+                    "checkpoint"
+                ) from error
             name, schema, key = msgspec.convert(found, tuple[str, bytes, list[str]])
             return name, pa.ipc.read_schema(pa.py_buffer(schema)), key
 

@@ -283,10 +283,13 @@ def _make_private(folder: Path) -> None:
 
 
 def _require_trusted(folder: Path) -> None:
-    """Refuse a ``folder`` of another user than this one and root, or a symbolic link of such a user."""
+    """Refuse a ``folder`` in which users other than this one and root could rename, and a symbolic link of such a user.
+
+    Where everybody may write, the sticky bit lets only the owner of a folder rename it.
+    """
     with _usable(folder):
         with suppress(FileExistsError):
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700, parents=True)
         itself, target = folder.lstat(), folder.stat()
     if not stat.S_ISDIR(target.st_mode):
         raise _unsafe(folder, "is not a folder")
@@ -297,6 +300,12 @@ def _require_trusted(folder: Path) -> None:
         raise _unsafe(folder, f"is a symbolic link of user {itself.st_uid}")
     if target.st_uid not in trusted:
         raise _unsafe(folder, f"belongs to user {target.st_uid}")
+    if target.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not target.st_mode & stat.S_ISVTX:
+        raise StorageFailed(
+            f"the cache folder {folder} has mode {stat.S_IMODE(target.st_mode):04o}: other users could rename what the "
+            f"query keeps in it; `chmod go-w` it, or `chmod +t` it, or name a folder below it "
+            f"(cache={folder}/equipoise), which is made with mode 0700"
+        )
 
 
 def _unsafe(folder: Path, found: str) -> StorageFailed:

@@ -20,7 +20,16 @@ from typing import Any
 
 import msgspec
 
-from equipoise.errors import AlreadyThere, Damaged, FormatError, LogBroken, Mismatch, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    AlreadyThere,
+    Damaged,
+    FormatError,
+    InvalidArgument,
+    LogBroken,
+    Mismatch,
+    StorageFailed,
+    UnknownFormat,
+)
 from equipoise.framing import seal, unseal
 from equipoise.names import unique_name
 from equipoise.plan import Plan
@@ -99,7 +108,10 @@ class Checkpoint:
                 self.storage.create(_QUERY, seal(_QUERY, _FORMATS[_QUERY], msgspec.to_builtins(wanted)))
             except AlreadyThere:
                 return self.identify(wanted)
+            if wanted.exclusive:
+                self._require_exclusive()
             return wanted
+        self.storage.sync(_QUERY)  # the query that created it may have died before it had synced the name
         for name, hint in (
             ("key", "a query keeps its key"),
             ("key_schema", "a query keeps the types of its key"),
@@ -117,6 +129,20 @@ class Checkpoint:
                 "absent, and this one cannot; reach it as it was reached then (for object stores, install obstore)"
             )
         return known
+
+    def _require_exclusive(self) -> None:
+        """Try to create the file that was just created, and refuse a store on which that succeeds."""
+        try:
+            self.storage.create(_QUERY, b"written to see whether this store creates a file only if it is absent")
+        except AlreadyThere:
+            return
+        self.storage.delete(_QUERY)  # so that the next start is refused, too
+        raise InvalidArgument(
+            f"the store of {self.storage.location} replaced a file that was to be created only if it is absent: it "
+            "ignores the condition of an upload (If-None-Match), and two queries could overwrite each other's commits; "
+            "give a new folder on a store that honours it, such as S3 itself or a current MinIO, or uninstall obstore, "
+            "so that the store is reached through pyarrow and the protocol does without the condition"
+        )
 
     def identity(self) -> Identity | None:
         """The query that lives here; ``None`` in a folder without one."""

@@ -29,7 +29,8 @@ from pathlib import Path
 
 import lmdb
 
-from equipoise.errors import Mismatch
+from equipoise.errors import Mismatch, StorageFailed
+from equipoise.storage.local_disk import NO_HARD_LINKS
 
 if sys.platform != "win32":
     import fcntl
@@ -255,6 +256,13 @@ def _reserve_lock_table(path: Path) -> None:
         os.link(new, table)
     except FileExistsError:  # another process was faster
         pass
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        raise StorageFailed(
+            f"the cache in {path} cannot be used: its file system has no hard links ({error}); give the query a cache "
+            "folder on a local disk (cache=)"
+        ) from error
     finally:
         new.unlink(missing_ok=True)
 

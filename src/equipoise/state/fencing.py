@@ -29,6 +29,7 @@ from equipoise.errors import (
     Damaged,
     Fenced,
     FormatError,
+    InvalidArgument,
     LogBroken,
     Mismatch,
     StorageFailed,
@@ -145,6 +146,12 @@ def claim(
     take_over
         Whether to fence off a query of another machine, whose liveness cannot be checked from here.
     """
+    if not storage.abilities.list_after_write:
+        raise InvalidArgument(
+            f"the store of {storage.location} does not state that a listing has every file that was written before "
+            "(Abilities.list_after_write), and without that two queries could run on one checkpoint and not see each "
+            "other; keep the checkpoint on a local disk, HDFS, S3, GCS or Azure"
+        )
     exclusive = storage.abilities.create_if_absent if exclusive is None else exclusive
     process = _this_process()
     while True:

@@ -59,10 +59,10 @@ class GarbageCollector:
         for commit in commits:
             self.retire(commit.version, past.advance(commit))
         needed = self._needed(table)
-        for folder in KEPT:
-            self._storage.clean(folder, self._epoch.check)
-        for folder in FOLDERS:
-            self._sweep(self._versions(folder, table.version), needed)
+        if self._storage.abilities.atomic_rename:  # other stores have no temporary names
+            for folder in KEPT:
+                self._storage.clean(folder, self._epoch.check)
+        self._sweep(sorted({name for folder in FOLDERS for name in self._versions(folder, table.version)}), needed)
         self._delete_outputs(self._versions(OUTPUTS, table.version - 1))
 
     def _versions(self, folder: str, last: int) -> list[str]:
@@ -90,7 +90,8 @@ class GarbageCollector:
                     if f"{where}/{name}" not in needed:
                         self._storage.delete(f"{where}/{name}")
                         failpoint("driver.in-garbage")
-                self._storage.clean(where, self._epoch.check)
+                if self._storage.abilities.atomic_rename:
+                    self._storage.clean(where, self._epoch.check)
 
     def _delete_outputs(self, versions: Iterable[str]) -> None:
         for version in versions:

@@ -6,10 +6,12 @@ differ for another batch even where the offset itself is only a counter, as that
 reads this file and never writes it anew.
 
 Spark does not sync its files. Where the store asks for it, they are synced before a commit relies on them, so that a
-power cut cannot take away the offsets of a committed batch.
+power cut cannot take away the offsets of a committed batch. The files of a source in ``spark/sources/<number>`` have a
+counter of their own, which stands still where a batch has no new files of that source.
 """
 
 import hashlib
+import re
 
 from equipoise.errors import LogBroken
 from equipoise.state.checkpoint import Checkpoint
@@ -19,6 +21,8 @@ from equipoise.storage import Storage
 SPARK = "spark"
 OFFSETS, COMMITS, SOURCES = f"{SPARK}/offsets", f"{SPARK}/commits", f"{SPARK}/sources"
 _WAY_OUT = "restore the whole checkpoint, both halves, from one copy"
+_SOURCE_FILE = re.compile(r"(\d+)(\.compact)?")
+_SYNCED_AT_FIRST = 2  # files of a source: a process that died has planned one batch that it did not commit
 
 
 def undelivered(storage: Storage, head: int) -> int | None:
@@ -50,6 +54,7 @@ class SparkHalf:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._synced: dict[str, int] = {}  # by folder, the last file of a source that this process has synced
 
     def last_planned(self) -> int:
         """Last batch that Spark has offsets of; -1 for none."""
@@ -73,10 +78,26 @@ class SparkHalf:
         """Make what Spark has written of a batch survive a power cut, where the store asks for that."""
         if not self._storage.abilities.sync:
             return
-        folders = [OFFSETS, *(f"{SOURCES}/{name}" for name in self._storage.names(SOURCES))]
-        for path in (f"{folder}/{name}" for folder in folders for name in (f"{batch}", f"{batch}.compact")):
-            if self._storage.exists(path):
-                self._storage.sync(path)
+        sources = [f"{SOURCES}/{name}" for name in self._storage.names(SOURCES)]
+        if not self._synced:  # Spark has made the folders
+            self._storage.sync(SPARK)
+            self._storage.sync(OFFSETS)
+        self._storage.sync(f"{OFFSETS}/{batch}")
+        self._synced[OFFSETS] = batch
+        for folder in sources:
+            self._sync_source(folder)
+
+    def _sync_source(self, folder: str) -> None:
+        """Sync the files of a source that are new to this process."""
+        found = (_SOURCE_FILE.fullmatch(name) for name in self._storage.names(folder))
+        files = sorted((int(match[1]), match[0]) for match in found if match)
+        known = self._synced.get(folder)
+        if known is None:
+            self._storage.sync(folder)
+        new = files[-_SYNCED_AT_FIRST:] if known is None else [file for file in files if file[0] > known]
+        for number, name in new:
+            self._storage.sync(f"{folder}/{name}")
+            self._synced[folder] = number
 
     def require(self, head: int, offsets: str) -> None:
         """Refuse to start where the log and Spark's half are of different times.
@@ -84,14 +105,21 @@ class SparkHalf:
         Parameters
         ----------
         head
-            Last version of the log.
+            Last version of the log; -1 where it is empty.
         offsets
             Digest of the offsets of its batch, as the commit has it.
         """
-        if head <= 0:
+        committed, planned, finished = head - 1, self.last_planned(), self.last_finished()
+        ends = "is empty" if head < 0 else "ends before any batch" if head == 0 else f"ends with batch {committed}"
+        where = f"the log in {self._storage.location} {ends}"
+        if planned > head or finished >= max(head, 0):
+            done = f"planned batch {planned}" if planned > head else f"finished batch {finished}"
+            raise LogBroken(
+                f"Spark's half is newer than the log: {where}, and Spark has {done}; what the log knew of later "
+                f"batches is lost; {_WAY_OUT}"
+            )
+        if head <= 0:  # version 0 is committed before Spark plans its first batch
             return
-        committed, planned = head - 1, self.last_planned()
-        where = f"the log in {self._storage.location} ends with batch {committed}"
         if planned < 0:
             raise LogBroken(
                 f"Spark's half is missing: {where}, but {self._storage.at(OFFSETS)} is empty or not there, and new "
@@ -101,11 +129,6 @@ class SparkHalf:
             raise LogBroken(
                 f"Spark's half is older than the log: {where}, and Spark has planned no batch after {planned}; it "
                 f"would plan batch {planned + 1} anew, with other rows; {_WAY_OUT}"
-            )
-        if planned > committed + 1:
-            raise LogBroken(
-                f"Spark's half is newer than the log: {where}, and Spark has planned batch {planned}; the batches "
-                f"between are lost; {_WAY_OUT}"
             )
         require_same(committed, offsets, self.digest(committed), self._storage.location)
 
@@ -118,5 +141,7 @@ def require_same(batch: int, committed: str, found: str, location: str) -> None:
     if committed != found:
         raise LogBroken(
             f"Spark's half is foreign: batch {batch} of {location} was committed for offsets with the SHA-256 "
-            f"{committed}, and spark/offsets/{batch} now has {found}, so these are other rows; {_WAY_OUT}"
+            f"{committed}, and spark/offsets/{batch} now has {found}, so these are other rows; or the record of "
+            f"version {batch + 1} is the foreign one: a query that hung while a copy was restored may have written it "
+            f"when it woke up; {_WAY_OUT}"
         )

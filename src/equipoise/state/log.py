@@ -32,7 +32,7 @@ from equipoise.errors import AlreadyThere, Damaged, FormatError, LogBroken, Stor
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.state.fencing import Epoch
-from equipoise.state.sections import Section
+from equipoise.state.sections import LEAST_SECTION_BYTES, Section
 from equipoise.storage import Storage, StoredFile
 
 FOLDER = "log"
@@ -155,11 +155,15 @@ class Chain(msgspec.Struct, array_like=True):
         return sum(change.section.length for change in self.changes)
 
     def files(self) -> Iterator[str]:
-        """Files that hold this state."""
+        """Files that hold this state, once for each section."""
+        return (section.path for section in self.sections())
+
+    def sections(self) -> Iterator[Section]:
+        """Sections that hold this state."""
         if self.snapshot:
-            yield self.snapshot.section.path
+            yield self.snapshot.section
         for change in self.changes:
-            yield change.section.path
+            yield change.section
 
 
 class GroupTable:
@@ -186,11 +190,19 @@ class GroupTable:
     def advance(self, commit: Commit) -> set[str]:
         """Take up the next commit; gives the files that this version needs no more."""
         if commit.version != self.version + 1:
-            raise LogBroken(f"commit {commit.version} does not follow version {self.version}")
+            raise LogBroken(
+                f"commit {commit.version} does not follow version {self.version}; restore the records between them "
+                "from a copy, or the whole checkpoint"
+            )
         idle: set[str] = set()
         self._stored |= {file.path: file for file in commit.files}
         for group, snapshot in commit.snapshots.items():
-            chain = self.chains[group]
+            chain = self.chains.get(group)
+            if chain is None or snapshot.version > self.version:
+                raise Damaged(
+                    f"commit {commit.version} has a snapshot of the key group {group!r} at version {snapshot.version}, "
+                    f"which version {self.version} does not have; restore the log from a copy"
+                )
             later = [change for change in chain.changes if change.version > snapshot.version]
             self._set(group, Chain(snapshot, later), idle)
         for group, section in commit.sections.items():
@@ -320,17 +332,23 @@ class CommitLog:
 
     def summaries(self) -> list[int]:
         """Versions of the summaries that are kept."""
-        return sorted(version for version in self._names(_SUMMARY) if version >= self.oldest())
+        oldest = self.oldest()
+        return sorted(version for version in self._names(_SUMMARY) if version >= oldest)
 
     def append(self, commit: Commit, epoch: Epoch) -> Commit:
         """Commit, unless another query has taken over; gives the record that counts, which is durable.
 
-        The check comes after the write. A query that takes over first claims its epoch and then reads the log: if it
-        did so before this write, the check finds its epoch and this query stops without delivering anything; if after,
-        it has seen this record and goes on from it.
+        What decides is the check after the write. A query that takes over first claims its epoch and then reads the
+        log: if it did so before this write, the check finds its epoch and this query stops without delivering anything;
+        if after, it has seen this record and goes on from it.
 
-        Where a version has one record, that of a query which was taken over may be there first. It counts then.
+        Where a version has one record, that of a query which was taken over may be there first. It counts then, once
+        its name is synced: its writer may have died before that.
+
+        The check before the write is for a query that hung while a copy of the checkpoint was restored: its record
+        would lie above a gap.
         """
+        epoch.check()
         name = _commit_name(commit.version, None if epoch.exclusive else commit.epoch)
         data = seal(_COMMIT, _FORMAT_VERSION, msgspec.to_builtins(commit, builtin_types=(bytes,)))
         try:
@@ -338,6 +356,7 @@ class CommitLog:
         except AlreadyThere:
             epoch.check()
             failpoint("driver.late-commit")
+            self.storage.sync(name)
             return self.read(commit.version)
         failpoint("driver.in-commit")
         epoch.check()
@@ -347,9 +366,15 @@ class CommitLog:
         """The last record; where records have epochs, written once more under that of the query that goes on from it.
 
         A query that was taken over may write its own record of that version later; of a lower epoch, it never counts.
+
+        The names in the log are synced: the query before may have died when it had written a record or a summary and
+        not synced its name, and what follows relies on both.
         """
         last = self.last()
-        if last is None or epoch.exclusive or last.epoch == epoch.number:
+        if last is None:
+            return None
+        if epoch.exclusive or last.epoch == epoch.number:
+            self.storage.sync(_commit_name(last.version, None if epoch.exclusive else last.epoch))
             return last
         return self.append(msgspec.structs.replace(last, epoch=epoch.number), epoch)
 
@@ -418,27 +443,48 @@ class CommitLog:
     def _read(self, name: str) -> Commit:
         commit: Commit = self._decode(name, _COMMIT, Commit)
         sections = [*commit.sections.values(), *(each.section for each in commit.snapshots.values())]
-        files = [file.path for file in commit.files] + [file.path for file in commit.outputs]
-        self._require_sound(name, commit.version, [*files, *(section.path for section in sections)])
+        self._require_sound(name, commit.version, commit.files, sections, [file.path for file in commit.outputs])
         return commit
 
     def _read_summary(self, name: str) -> GroupTable:
         version, chains, files = self._decode(name, _SUMMARY, tuple[int, dict[str, Chain], list[StoredFile]])
-        named = [*(file.path for file in files), *(path for chain in chains.values() for path in chain.files())]
-        self._require_sound(name, version, named)
+        sections = [section for chain in chains.values() for section in chain.sections()]
+        self._require_sound(name, version, files, sections)
         return GroupTable(version, chains, files)
 
-    def _require_sound(self, name: str, version: int, paths: Iterable[str]) -> None:
-        """Refuse a record under the name of another version, and one that names files of others."""
+    def _require_sound(
+        self,
+        name: str,
+        version: int,
+        files: list[StoredFile],
+        sections: list[Section],
+        others: Iterable[str] = (),
+    ) -> None:
+        """Refuse a record of another version, one that names files of others, and sections outside of its files."""
         where = self.storage.at(f"{FOLDER}/{name}")
         if version != int(name[:20]):
             raise Damaged(f"{where} is the record of version {version}; restore it from a copy")
-        foreign = next((path for path in paths if _PATH.fullmatch(path) is None), None)
+        sizes = {file.path: file.size for file in files}
+        named = dict.fromkeys([*sizes, *others, *(section.path for section in sections)])
+        foreign = next((path for path in named if _PATH.fullmatch(path) is None), None)
         if foreign is not None:
             raise Damaged(
                 f"{where} names the file {foreign!r}, and a record names only files in changes, snapshots and outputs; "
                 "restore it from a copy"
             )
+        for section in sections:
+            size = sizes.get(section.path, -1)
+            if not 0 <= section.offset <= section.offset + section.length <= size:
+                has = "which it does not name with its SHA-256" if size < 0 else f"which has {size} bytes"
+                raise Damaged(
+                    f"{where} has a section from byte {section.offset} on, of {section.length} bytes, in "
+                    f"{section.path!r}, {has}; restore it from a copy"
+                )
+            if section.length < LEAST_SECTION_BYTES:
+                raise Damaged(
+                    f"{where} has a section of {section.length} bytes in {section.path!r}, and the shortest has "
+                    f"{LEAST_SECTION_BYTES}; restore it from a copy"
+                )
 
     def _decode(self, name: str, kind: str, shape: Any) -> Any:
         path = f"{FOLDER}/{name}"

@@ -51,6 +51,9 @@ FILE_HEAD_BYTES = 11
 MOST_FRAME_BYTES = 2**34
 """Length of a frame before compression, at most: MessagePack bounds a key and a value to 4 GiB each."""
 
+LEAST_SECTION_BYTES = 28
+"""Length of a section without a name and without frames."""
+
 _AT_ONCE = 16 * FRAME_BYTES  # a longer frame takes memory as its content comes, not by the length that it claims
 _FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
 _SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
@@ -158,22 +161,22 @@ def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes |
     section
         What the writer said about them.
     """
-    if len(data) != section.length or len(data) < _SECTION_HEAD.size + _SECTION_TAIL.size:
-        raise _damaged(section, f"it has {len(data)} bytes")
+    if len(data) != section.length or len(data) < LEAST_SECTION_BYTES:
+        raise damaged(section, f"it has {len(data)} bytes")
     _, count, checksum = _SECTION_TAIL.unpack_from(data, len(data) - _SECTION_TAIL.size)
     found = zlib.crc32(memoryview(data)[:-4])
     if not found == checksum == section.checksum:
-        raise _damaged(section, f"its bytes have the checksum {found:08x}, it says {checksum:08x}")
+        raise damaged(section, f"its bytes have the checksum {found:08x}, it says {checksum:08x}")
     magic, version, reset, name_length = _SECTION_HEAD.unpack_from(data)
     if magic != _SECTION_MAGIC:
-        raise _damaged(section, f"it starts with {magic!r} in place of {_SECTION_MAGIC!r}")
+        raise damaged(section, f"it starts with {magic!r} in place of {_SECTION_MAGIC!r}")
     if version != FORMAT_VERSION:
         raise UnknownFormat(
             f"the section at byte {section.offset} of {section.path} has format {version}, this release reads format "
             f"{FORMAT_VERSION}; run the query with the release that wrote it"
         )
     if (count, reset) != (section.count, section.reset):
-        raise _damaged(section, f"it says {count} entries, reset {reset}")
+        raise damaged(section, f"it says {count} entries, reset {reset}")
     return _frames(data, section, _SECTION_HEAD.size + name_length)
 
 
@@ -183,17 +186,17 @@ def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, byt
         length, raw_length = _FRAME_HEAD.unpack_from(data, at)
         at += _FRAME_HEAD.size + length
         if at > end:
-            raise _damaged(section, f"a frame of {length} bytes does not fit")
+            raise damaged(section, f"a frame of {length} bytes does not fit")
         if raw_length > MOST_FRAME_BYTES:
-            raise _damaged(section, f"a frame of {raw_length} bytes before compression, past {MOST_FRAME_BYTES}")
+            raise damaged(section, f"a frame of {raw_length} bytes before compression, past {MOST_FRAME_BYTES}")
         try:
             entries = _DECODER.decode(_decompressed(view[at - length : at], raw_length))
         except (OSError, ValueError) as error:  # zstd's, Arrow's and msgspec's complaints
-            raise _damaged(section, f"a frame cannot be read ({error})") from error
+            raise damaged(section, f"a frame cannot be read ({error})") from error
         count += len(entries)
         yield from entries
     if at != end or count != section.count:
-        raise _damaged(section, f"its frames have {count} entries")
+        raise damaged(section, f"its frames have {count} entries")
 
 
 def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:
@@ -209,7 +212,8 @@ def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:
     return b"".join(pieces)
 
 
-def _damaged(section: Section, found: str) -> Damaged:
+def damaged(section: Section, found: str) -> Damaged:
+    """The error for a section that is not what its record says."""
     return Damaged(
         f"the section at byte {section.offset} of {section.path} is damaged: {found}; expected {section.length} bytes "
         f"with {section.count} entries, reset {section.reset:d}, and the checksum {section.checksum:08x}. Restore the "

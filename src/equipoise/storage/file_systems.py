@@ -77,7 +77,9 @@ class RenamingFiles(ArrowObjects):
 
     def upload(self, path: str, *, replace: bool) -> Upload:
         """Begin a file."""
-        return _RenamedUpload(self._filesystem, path, replace=replace)
+        return _RenamedUpload(
+            self._filesystem, path, replace=replace, may_report_false=self.abilities.rename_may_report_false
+        )
 
 
 class _ObjectUpload(Upload):
@@ -106,8 +108,9 @@ class _ObjectUpload(Upload):
 
 
 class _RenamedUpload(Upload):
-    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, *, replace: bool) -> None:
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, *, replace: bool, may_report_false: bool) -> None:
         self._filesystem, self._path, self._replace, self._size = filesystem, path, replace, 0
+        self._may_report_false = may_report_false
         folder, _, name = path.rpartition("/")
         self._temporary = f"{folder}/.{name}.{unique_name()}{TEMPORARY}"
         with _as_os_errors():
@@ -127,7 +130,7 @@ class _RenamedUpload(Upload):
             try:
                 self._filesystem.move(self._temporary, self._path)
             except (OSError, pa.ArrowException):
-                if not self._took_effect():
+                if not (self._may_report_false and self._took_effect()):
                     raise
 
     def abandon(self) -> None:

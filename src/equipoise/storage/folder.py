@@ -119,8 +119,8 @@ class Storage:
         """Bytes of a file."""
         with _explained("look at", self.at(path)):
             found = self._store.look(self._full(path))
-        if found is None or not found.is_file:
-            raise StorageFailed(f"{self.at(path)} is not there; {_ADVICE}")
+            if found is None or not found.is_file:
+                raise FileNotFoundError(path)
         return found.size
 
     def usage(self, folder: str) -> int:
@@ -139,6 +139,8 @@ class Storage:
         With ``abilities.create_if_absent`` exactly one of several callers succeeds, provided that each has bytes of
         its own: after a failure the file is read back. The bytes of this caller mean that it won although the answer
         was lost, other bytes that it lost. Without, callers must not rely on this alone.
+
+        A file that was read back is synced again, as the failure may have been that of the first sync.
         """
         try:
             with self.writing(path, replace=False) as file:
@@ -149,6 +151,7 @@ class Storage:
                 raise
             if found != data:
                 raise AlreadyThere(f"{self.at(path)} is there already") from error
+            self.sync(path)
 
     @contextmanager
     def writing(self, path: str, *, replace: bool = True) -> Iterator["Written"]:
@@ -171,7 +174,10 @@ class Storage:
             raise
 
     def sync(self, path: str) -> None:
-        """Make a file that another program has written survive a power cut, where the store asks for that."""
+        """Make a file or folder that another process has written survive a power cut, where the store asks for that.
+
+        All names in the folder above it survive, too.
+        """
         with _explained("sync", self.at(path)):
             self._store.sync(self._full(path))
 

@@ -1,17 +1,22 @@
 """The local disk, and whatever is mounted as one.
 
 A file is written under a temporary name, synced, and renamed; then its folder is synced. A file that must be new
-gets its name by a hard link in place of the rename, which fails where the name exists. Deletions are not synced: after
-a power cut a deleted file may be there again.
+gets its name by a hard link in place of the rename, which fails where the name exists. The folder above a new folder is
+synced, too. Deletions are not synced: after a power cut a deleted file may be there again.
 """
 
+import errno
 import os
 import shutil
 from contextlib import suppress
 from typing import BinaryIO
 
+from equipoise.errors import StorageFailed
 from equipoise.names import unique_name
 from equipoise.storage.store import TEMPORARY, Abilities, Entry, Store, Upload
+
+NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""How file systems without hard links refuse one: SMB, exFAT and the mounts of object stores."""
 
 
 class LocalDisk(Store):
@@ -67,7 +72,7 @@ class LocalDisk(Store):
             shutil.rmtree(folder)
 
     def sync(self, path: str) -> None:
-        """Make a file survive a power cut, with its name."""
+        """Make a file or folder survive a power cut, and all names beside it."""
         _sync(path)
         sync_folder(path.rpartition("/")[0])
 
@@ -90,9 +95,21 @@ class _LocalUpload(Upload):
         if self._replace:
             os.replace(self._temporary, self._path)  # noqa: PTH105 - paths are text here
         else:
-            os.link(self._temporary, self._path)
+            self._link()
             os.unlink(self._temporary)  # noqa: PTH108 - as above
         sync_folder(self._folder)
+
+    def _link(self) -> None:
+        try:
+            os.link(self._temporary, self._path)
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            raise StorageFailed(
+                f"could not create {self._path}: its file system has no hard links ({error}), and without them a file "
+                "cannot be created only if it is absent; give a folder on a disk that has them (ext4, XFS, APFS, "
+                "NFS), or name the bucket behind a mount by its own URI (s3://, gs://, abfss://)"
+            ) from error
 
     def abandon(self) -> None:
         for step in (self._file.close, lambda: os.unlink(self._temporary)):  # noqa: PTH108 - as above
@@ -101,10 +118,17 @@ class _LocalUpload(Upload):
 
 
 def _make_folder(folder: str) -> None:
+    """Make a folder and those above it; the names of new ones survive a power cut."""
+    if not folder or os.path.isdir(folder):  # noqa: PTH112 - paths are text here
+        return
+    above = os.path.dirname(folder)  # noqa: PTH120 - as above
+    _make_folder(above)
     try:
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - paths are text here
+        os.mkdir(folder)  # noqa: PTH102 - as above
     except FileExistsError as error:
-        raise NotADirectoryError(f"{folder} is a file, where a folder is wanted") from error
+        if not os.path.isdir(folder):  # noqa: PTH112 - as above; else another process was faster
+            raise NotADirectoryError(f"{folder} is a file, where a folder is wanted") from error
+    _sync(above or os.curdir)
 
 
 def sync_folder(folder: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from equipoise.errors import StorageFailed
 from equipoise.storage.store import Abilities, Entry, Store, Upload
 
 LARGEST_BYTES = 5 << 30
@@ -62,14 +63,15 @@ class ConditionalObjects(Store):
 
     def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
         """Files and folders in a folder."""
+        prefix = _below(folder)
         with _as_os_errors(folder):
             if recursive:
-                objects = [each for page in self._store.list(f"{folder}/") for each in page]
+                objects = [each for page in self._store.list(prefix or None) for each in page]
                 folders: list[str] = []
             else:
-                found = self._store.list_with_delimiter(f"{folder}/")
+                found = self._store.list_with_delimiter(prefix or None)
                 objects, folders = found["objects"], found["common_prefixes"]
-        start = len(folder) + 1
+        start = len(prefix)
         files = [Entry(each["path"][start:], is_file=True, size=int(each["size"])) for each in objects]
         return files + [Entry(each.rstrip("/")[start:], is_file=False, size=0) for each in folders]
 
@@ -84,7 +86,7 @@ class ConditionalObjects(Store):
 
     def delete_folder(self, folder: str) -> None:
         """Delete every object below a folder."""
-        paths = [f"{folder}/{each.name}" for each in self.entries(folder, recursive=True)]
+        paths = [f"{_below(folder)}{each.name}" for each in self.entries(folder, recursive=True)]
         if paths:
             with _as_os_errors(folder):
                 self._store.delete(paths)
@@ -101,12 +103,21 @@ class _Buffered(Upload):
 
     def complete(self) -> None:
         if len(self._pieces) > LARGEST_BYTES:
-            raise OSError(f"{len(self._pieces)} bytes do not fit into one object of at most {LARGEST_BYTES}")
+            raise StorageFailed(
+                f"could not write {self._path}: it has {len(self._pieces)} bytes, and a conditional upload takes at "
+                f"most {LARGEST_BYTES}; let each task write less, with more partitions (numPartitions) or smaller "
+                "batches (for example maxFilesPerTrigger)"
+            )
         with _as_os_errors(self._path):
             self._store.put(self._path, bytes(self._pieces), mode=self._mode, use_multipart=False)
 
     def abandon(self) -> None:
         self._pieces.clear()
+
+
+def _below(folder: str) -> str:
+    """What the names below a folder begin with; nothing at the root of a bucket."""
+    return f"{folder}/" if folder else ""
 
 
 def is_installed() -> bool:

@@ -102,4 +102,4 @@ class Store(ABC):
         """Delete a folder and everything in it, if it exists."""
 
     def sync(self, path: str) -> None:  # noqa: B027 - most stores keep what they have acknowledged
-        """Make a file that somebody else has written survive a power cut, with its name."""
+        """Make a file or folder that somebody else has written survive a power cut, and all names beside it."""

@@ -5,12 +5,14 @@ process of its own. A case is accounted for if
 
 - the rows given by ``read`` and those among the dead letters are as many as the sender was told are accepted,
 - all rows before the first damaged byte are accepted,
-- a dead letter says so where the stream could not be read to its end.
+- a dead letter says so where the stream could not be read to its end,
+- no dead letter is about a failure of the feed itself.
 """
 
 import base64
 import json
 import random
+import select
 import socket
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from equipoise_lab.bench.harness import Context, Result
 
 _BATCHES, _ROWS = 3, 24
 _PATIENCE = 30.0  # seconds that a case may take
+_LONGEST = 2 * _PATIENCE  # seconds after which a process that says nothing is ended
 _SAMPLES = 100  # failed cases that are kept
 _EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63)]
 
@@ -63,12 +66,8 @@ def streams() -> dict[str, Stream]:
         found[name] = _arrow(table, schema)
         found[f"{name}, zstd"] = _arrow(table, schema, "zstd")
         found[f"{name}, lz4"] = _arrow(table, schema, "lz4")
-    schema = pa.schema({"word": pa.string(), "n": pa.int64(), "at": pa.timestamp("us"), "items": pa.list_(pa.int64())})
-    lines = [
-        json.dumps({"word": f"w{n}é", "n": n, "at": f"2024-01-{n % 28 + 1:02d}T00:00:00", "items": [n, None], "x": {}})
-        for n in range(_BATCHES * _ROWS)
-    ]
-    found["json"] = Stream("json", schema, "\n".join([*lines, ""]).encode())
+    for name, (lines, schema) in _lines().items():
+        found[name] = Stream("json", schema, "\n".join([*lines, ""]).encode())
     return found
 
 
@@ -115,7 +114,7 @@ def fuzz(count: int, seed: int, track: Callable[[range], Iterator[int]] = iter) 
 
 def _fault(stream: Stream, data: bytes, outcome: dict[str, Any]) -> str:
     """Reason why a case is not accounted for; empty where it is."""
-    ended = [fault for fault in ("died", "raised", "hung") if outcome.get(fault)]
+    ended = [fault for fault in ("died", "raised", "hung", "bugs") if outcome.get(fault)]
     if ended:
         return ended[0]
     accepted, rows = outcome["accepted"], outcome["given"] + outcome["letters"]
@@ -140,6 +139,24 @@ def _arrow_fault(stream: Stream, data: bytes, outcome: dict[str, Any]) -> str:
     return ""
 
 
+def _lines() -> dict[str, tuple[list[str], pa.Schema]]:
+    schema = pa.schema({"word": pa.string(), "n": pa.int64(), "at": pa.timestamp("us"), "items": pa.list_(pa.int64())})
+    inner = pa.struct({"a": pa.int32(), "b": pa.string()})
+    odd = pa.schema({"share": pa.float64(), "price": pa.decimal128(9, 2), "inner": inner, "raw": pa.binary()})
+    shares = ["1.5", "NaN", "-Infinity", "1e400", "Inf", "null"]
+    numbers = range(_BATCHES * _ROWS)
+    plain = [
+        json.dumps({"word": f"w{n}é", "n": n, "at": f"2024-01-{n % 28 + 1:02d}T00:00:00", "items": [n, None], "x": {}})
+        for n in numbers
+    ]
+    strange = [
+        f'{{"share": {shares[n % len(shares)]}, "price": "{n}.25", "inner": {{"b": "\\ud83d\\ude00", "a": {n}}}, '
+        f'"raw": "\\u00e9{n}", "deep": {"[" * 30 * n}{"]" * 30 * n}}}'
+        for n in numbers
+    ]
+    return {"json": (plain, schema), "json, odd values": (strange, odd)}
+
+
 def _tables() -> dict[str, tuple[pa.Table, pa.Schema]]:
     n = _BATCHES * _ROWS
     words = [f"word {number % 7}" + "é" * (number % 5) for number in range(n)]
@@ -151,6 +168,8 @@ def _tables() -> dict[str, tuple[pa.Table, pa.Schema]]:
     structs = pa.array([{"a": number, "b": None if number % 4 else "x"} for number in range(n)])
     texts = pa.array([str(number) if number % 5 else "many" for number in range(n)])
     numbers = pa.array([number if number % 6 else None for number in range(n)], pa.int32())
+    maps = pa.array([[(word, len(word))] for word in words], pa.map_(pa.string(), pa.int32()))
+    codes = pa.array([b"abc", b"def"], pa.binary(3))
     key = pa.array(range(n), pa.int64())
     tables = {
         "ints": {"key": key, "value": numbers},
@@ -161,14 +180,45 @@ def _tables() -> dict[str, tuple[pa.Table, pa.Schema]]:
         "times": {"key": key, "at": times, "day": days},
         "decimals": {"key": key, "price": prices, "flag": pa.array([number % 3 == 0 for number in range(n)])},
         "texts": {"key": key, "n": texts, "x": pa.array([number / 7 for number in range(n)])},
+        "fixed": {"key": key, "raw": pa.array([b"%03d" % number for number in range(n)], pa.binary(3))},
+        "fixed in a dictionary": {"key": key, "raw": pa.DictionaryArray.from_arrays([0, 1] * (n // 2), codes)},
+        "pairs": {"key": key, "list": pa.array([[number, None] for number in range(n)], pa.list_(pa.int32(), 2))},
+        "maps": {"key": key, "map": maps},
+        "nulls": {"key": key, "list": pa.array([[None] * (number % 4) for number in range(n)]), "none": pa.nulls(n)},
+        "wide": {"key": key, **_unread(words)},
     }
-    wanted = {"value": pa.int64(), "word": pa.string(), "more": pa.string(), "n": pa.int64()}
+    wanted = {
+        "value": pa.int64(),
+        "word": pa.string(),
+        "more": pa.string(),
+        "n": pa.int64(),
+        "raw": pa.binary(),
+        "list": pa.list_(pa.int64()),
+        "map": pa.map_(pa.string(), pa.int64()),
+        "none": pa.string(),
+    }
+    unread = _unread(words).keys()
     return {
         name: (
             pa.table(columns),
-            pa.schema([(column, wanted.get(column, values.type)) for column, values in columns.items()]),
+            pa.schema(
+                [(column, wanted.get(column, each.type)) for column, each in columns.items() if column not in unread]
+            ),
         )
         for name, columns in tables.items()
+    }
+
+
+def _unread(words: list[str]) -> dict[str, pa.Array]:
+    """Columns that no schema has, of types that are refused in those that are read."""
+    n = len(words)
+    text = pa.array(words)
+    return {
+        "sparse union": pa.UnionArray.from_sparse(pa.array([0, 1] * (n // 2), pa.int8()), [pa.array(range(n)), text]),
+        "runs": pa.RunEndEncodedArray.from_arrays(pa.array([5, n], pa.int32()), pa.array(["a", "b"])),
+        "list views": pa.ListViewArray.from_arrays([0] * n, [1] * n, text),
+        "uuids": pa.array([b"0" * 16] * n, pa.uuid()),
+        "lists in a dictionary": pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int8()), pa.array([["a"]])),
     }
 
 
@@ -260,14 +310,17 @@ class _Receiver:
         try:
             self._process.stdin.write(json.dumps([name, base64.b64encode(data).decode()]) + "\n")
             self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            is_hung = not select.select([self._process.stdout], [], [], _LONGEST)[0]
+            line = "" if is_hung else self._process.stdout.readline()
         except BrokenPipeError:
-            line = ""
+            is_hung, line = False, ""
         if line:
             return dict(json.loads(line))
-        code = self._process.wait()
-        self._process = None
-        return {"died": True, "exit": code}
+        if is_hung:
+            self._process.kill()
+        self._process.communicate()
+        code, self._process = self._process.returncode, None
+        return {"hung": True} if is_hung else {"died": True, "exit": code}
 
     def close(self) -> None:
         """End the process."""
@@ -294,7 +347,7 @@ def _outcome(feed: SocketFeed, data: bytes) -> dict[str, Any]:
     lines: list[dict[str, Any]] = []
     sender = threading.Thread(target=_send, args=(feed.port, data, lines), daemon=True)
     sender.start()
-    found = {"given": 0, "letters": 0, "broken": 0, "raised": "", "hung": False}
+    found = {"given": 0, "letters": 0, "broken": 0, "bugs": 0, "raised": "", "hung": False}
     until = time.monotonic() + _PATIENCE
     try:
         while sender.is_alive() or feed.connections:
@@ -317,9 +370,9 @@ def _take(feed: SocketFeed, found: dict[str, Any]) -> bool:
     with pa.ipc.new_stream(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_table(rows)
     found["given"] += chunk.table.num_rows
-    broken = sum(not text for text, _ in chunk.letters)
-    found["broken"] += broken
-    found["letters"] += len(chunk.letters) - broken
+    found["broken"] += sum(not letter.text for letter in chunk.letters)
+    found["bugs"] += sum("report this as a bug" in letter.reason for letter in chunk.letters)
+    found["letters"] += sum(letter.rows for letter in chunk.letters if letter.text)
     chunk.acknowledge()
     return True
 

@@ -1,6 +1,6 @@
 """Schedules of crashes, pauses, lost answers and power cuts through the real commit protocol; violations must be 0.
 
-``found_s1`` to ``found_s3`` say whether the simulation finds three defects that are patched in; each must be 1.
+``found_s1`` to ``found_s4`` say whether the simulation finds four defects that are patched in; each must be 1.
 """
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

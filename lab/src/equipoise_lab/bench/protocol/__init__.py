@@ -8,9 +8,10 @@ seed is one schedule; the same seed gives the same trace, byte for byte.
 |---|---|
 | ``schedule`` | what a seed stands for: the workload, and the faults by step |
 | ``actors`` | threads of which exactly one runs; a step is one operation on the store or one failpoint |
-| ``store`` | a model of each kind of store, with power cuts |
+| ``files``, ``store`` | a model of each kind of store, with power cuts |
 | ``spark_half`` | Spark's part: offsets, commits, rows of a batch |
 | ``tasks`` | the tasks of a batch, with repeated and late attempts |
+| ``lost_half`` | checkpoints whose halves are of different times |
 | ``world`` | drivers, compactions, operators; runs a schedule |
 | ``checker`` | compares the end with a model of a few lines |
 | ``story`` | shrinks a failing schedule and prints it |

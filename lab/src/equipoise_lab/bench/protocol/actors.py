@@ -23,8 +23,8 @@ class Crash(BaseException):
     """The process of an actor has died; not an ``Exception``, since no handler may run in a dead process."""
 
 
-class Stopped(Exception):
-    """The query is stopped by a user."""
+class Stopped(BaseException):
+    """The query is stopped by a user; not an ``Exception``, since it is no failure of a sink or of a store."""
 
 
 class Actor:

@@ -1,10 +1,11 @@
-"""Three defects that the protocol once had; the simulation must find each of them.
+"""Four defects, three of which the protocol once had; the simulation must find each of them.
 
 | mutant | the defect |
 |---|---|
 | s1 | a sink replaces what it delivered before: it deletes the batch's folder, then reads the committed files |
 | s2 | a commit does not know the offsets of its batch, and Spark's files are not synced |
 | s3 | a commit names its plan without a digest |
+| s4 | the halves of a checkpoint are not compared; Spark's files are synced |
 """
 
 from collections.abc import Callable, Iterator
@@ -46,6 +47,13 @@ def forgotten_offsets() -> Iterator[None]:
 
 
 @contextmanager
+def trusted_halves() -> Iterator[None]:
+    """Mutant s4."""
+    with mock.patch.object(engine, "require_same"), mock.patch.object(SparkHalf, "require"):
+        yield
+
+
+@contextmanager
 def trusted_plans() -> Iterator[None]:
     """Mutant s3."""
 
@@ -61,5 +69,6 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "s1": replacing_sink,
     "s2": forgotten_offsets,
     "s3": trusted_plans,
+    "s4": trusted_halves,
 }
 """By name."""

@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 
+from equipoise_lab.bench.protocol.lost_half import LOSSES
+from equipoise_lab.bench.protocol.schedule import FAULTS
 from equipoise.failpoints import POINTS
 from equipoise_lab.bench.protocol.schedule import FAULTS
 
 PATHS = (
     *(f"failpoint {point}" for point in POINTS if not point.startswith("spool.")),  # the receiver is not simulated
     *(f"fault {kind}" for kind in FAULTS),
-    *(f"lost answer of {verb}" for verb in ("create", "put", "delete", "read", "list", "look", "sync", "spark")),
+    *(
+        f"lost answer of {verb}"
+        for verb in ("create", "put", "write", "link", "rename", "delete", "read", "list", "look", "sync", "spark")
+    ),
     "ends with Fenced",
     "ends with StorageFailed",
     "ends with ConcurrentUpdate",
@@ -18,6 +23,9 @@ PATHS = (
     "delivered on stop",
     "plan swapped",
     "swapped plan refused",
+    *(f"half lost: {how}" for how in LOSSES),
+    "wrong half refused",
+    "rename reports false",
     "power cut loses files",
     "stopped",
     "task ends late",

@@ -21,6 +21,7 @@ FAULTS = {
     "power": 3,  # the machine loses power: what was not synced may be lost
     "restore": 1,  # an operator stops everything and restores a copy of the checkpoint
     "swap": 1,  # an operator puts another plan over one that is in force, and starts the query again
+    "lose half": 1,  # an operator puts Spark's half of another time, or none, beside the log, or an older log beside it
 }
 """Kinds of faults with their weights."""
 

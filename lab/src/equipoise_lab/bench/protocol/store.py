@@ -1,30 +1,33 @@
 """Models of the four kinds of stores, in memory.
 
-| model | stands for | spark's own files |
-|---|---|---|
-| local | a local disk: link, rename, fsync | not synced: a power cut may take them |
-| hdfs | temporary name, look, rename, which may report false although it took effect | kept |
-| conditional | an object store with a conditional PUT | kept |
-| plain | an object store without: look, then PUT | kept |
+| model | stands for | a file appears in these steps | Spark's own files |
+|---|---|---|---|
+| local | a local disk | temporary name; link or rename; sync of the folder | not synced: a power cut may take them |
+| hdfs | HDFS | temporary name; look, if it must be new; rename, which may report false | kept |
+| conditional | an object store with a conditional PUT | PUT | kept |
+| plain | an object store without | look, if it must be new; PUT | kept |
 
-On the local model a deletion, and a file that was not synced, may be undone by a power cut for as long as the system
-has not written it back by itself.
+Others see a file of the local model before its name is synced. A power cut may take such a file, and undo a deletion,
+for as long as the system has not written it back by itself. A rename of the hdfs model whose answer is lost has
+reported false: the writer looks whether it took effect.
 """
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from equipoise_lab.bench.protocol.actors import Actors
+from equipoise_lab.bench.protocol.files import File, Files
+from equipoise.names import unique_name
 from equipoise.storage import Abilities, Entry, Store, Upload
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
 from equipoise.storage.object_store import ConditionalObjects
-from equipoise_lab.bench.protocol.actors import Actors
+from equipoise.storage.store import TEMPORARY
 
 _T = TypeVar("_T")
-_WRITTEN_BACK = 150  # steps after which the system has written to the disk by itself
+_WRITTEN_BACK = 300  # steps after which the system has written to the disk by itself
 
 ABILITIES: dict[str, Abilities] = {
     "local": LocalDisk.abilities,
@@ -33,15 +36,6 @@ ABILITIES: dict[str, Abilities] = {
     "plain": ArrowObjects.abilities,
 }
 """Of each model: those of the store that it stands for."""
-
-
-@dataclass
-class _File:
-    """A file, whether it would survive a power cut, and the step at which that was decided."""
-
-    data: bytes
-    is_synced: bool
-    step: int
 
 
 class SimulatedStore(Store):
@@ -60,8 +54,7 @@ class SimulatedStore(Store):
     def __init__(self, model: str, actors: Actors, seed: int) -> None:
         self.model, self.abilities = model, ABILITIES[model]
         self._actors = actors
-        self._files: dict[str, _File] = {}
-        self._deleted: dict[str, _File] = {}  # not synced yet, so a power cut may undo it
+        self._files = Files()
         self._draw = random.Random(f"store {seed}")  # noqa: S311 - the same seed must give the same losses
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -78,7 +71,8 @@ class SimulatedStore(Store):
 
     def upload(self, path: str, *, replace: bool) -> Upload:
         """Begin a file."""
-        return _SimulatedUpload(self, path, replace=replace)
+        kind = _RenamedUpload if self.abilities.atomic_rename else _WholeUpload
+        return kind(self, path, replace=replace)
 
     def delete(self, path: str) -> None:
         """Delete a file."""
@@ -86,14 +80,18 @@ class SimulatedStore(Store):
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder, one file after the other."""
-        for path in sorted(path for path in self._files if path.startswith(f"{folder}/")):
+        for path in sorted(self._files.below(folder)):
             self._do(f"delete {path}", partial(self._gone, path, missing_ok=True))
 
     def sync(self, path: str) -> None:
-        """Make a file survive a power cut."""
+        """Make a file survive a power cut, and the names beside it, or the names in a folder."""
 
         def sync() -> None:
-            self._require(path).is_synced = True
+            if self._files.is_folder(path):
+                self._files.sync_names(path)
+            else:
+                self._files[path].is_written = True
+            self._files.sync_names(path.rpartition("/")[0])
 
         self._do(f"sync {path}", sync)
 
@@ -103,45 +101,60 @@ class SimulatedStore(Store):
         def create() -> None:
             if path in self._files:
                 raise FileExistsError(path)
-            self._files[path] = _File(data, not self.abilities.sync, self._actors.step)
+            is_kept = not self.abilities.sync
+            self._files[path] = File(data, is_written=is_kept, is_named=is_kept, step=self._actors.step)
 
         self._do(f"spark creates {path}", create)
 
     def put(self, path: str, data: bytes, *, replace: bool) -> None:
-        """Make a file appear, in one step where the model has one."""
-        if replace or self.abilities.create_if_absent:
-            self._do(f"{'put' if replace else 'create'} {path}", lambda: self._appear(path, data, replace=replace))
-            return
-        if self.look(path) is not None:
-            raise FileExistsError(path)
-        self._do(f"put {path}", lambda: self._appear(path, data, replace=True))
+        """Make a file appear under its own name."""
+        if not replace and not self.abilities.create_if_absent:
+            self._require_absent(path)
+            replace = True
+        self._do(f"{'put' if replace else 'create'} {path}", lambda: self._appear(path, data, replace=replace))
+
+    def put_temporary(self, path: str, data: bytes) -> None:
+        """Write a temporary file."""
+        self._do(f"write {path}", lambda: self._appear(path, data, replace=True))
+
+    def rename(self, temporary: str, path: str, *, replace: bool) -> None:
+        """Give a temporary file its name; ``replace``: whether in place of another."""
+        if not replace and not self.abilities.create_if_absent:
+            self._require_absent(path)
+            replace = True
+
+        def rename() -> None:
+            self._appear(path, self._files[temporary].data, replace=replace)
+            del self._files[temporary]
+
+        try:
+            self._do(f"{'rename to' if replace else 'link'} {path}", rename)
+        except OSError:
+            took_effect = temporary not in self._files and path in self._files
+            if not (self.abilities.rename_may_report_false and took_effect):
+                raise
+            self._actors.count("rename reports false")
+        if self.abilities.sync:
+            self._do(f"sync the name {path}", lambda: self._files.sync_names(path.rpartition("/")[0]))
+
+    def abandon(self, temporary: str) -> None:
+        """Delete a temporary file, unless its writer has died."""
+        actor = self._actors.current
+        if temporary in self._files and not (actor and actor.is_dead):
+            self._files.delete(temporary, self._actors.step)
 
     def lose_power(self) -> int:
         """Undo some of what was not synced; gives how many files changed."""
-        undone = 0
-        for path, file in list(self._files.items()):
-            if not file.is_synced and self._is_recent(file) and self._draw.random() < 0.5:
-                del self._files[path]
-                undone += 1
-        for path, file in self._deleted.items():
-            if path not in self._files and self._is_recent(file) and self._draw.random() < 0.5:
-                self._files[path] = file
-                undone += 1
-        self._deleted.clear()
-        for file in self._files.values():
-            file.is_synced = True
-        return undone
+        return self._files.lose_power(self._actors.step - _WRITTEN_BACK, self._draw)
 
     def copied(self, below: str) -> dict[str, bytes]:
-        """All files below a folder, as an operator copies them."""
-        return {path: file.data for path, file in self._files.items() if path.startswith(f"{below}/")}
+        """All complete files below a folder, as an operator copies them."""
+        paths = (path for path in self._files.below(below) if not path.endswith(TEMPORARY))
+        return {path: self._files[path].data for path in paths}
 
     def restore(self, below: str, files: dict[str, bytes]) -> None:
         """Put a copy in place of all files below a folder."""
-        for path in self.copied(below):
-            del self._files[path]
-        self._files |= {path: _File(data, is_synced=True, step=self._actors.step) for path, data in files.items()}
-        self._deleted.clear()
+        self._files.restore(below, files, self._actors.step)
 
     def _do(self, what: str, act: Callable[[], _T]) -> _T:
         """One step: the operation, and the fault that it has to play."""
@@ -159,52 +172,42 @@ class SimulatedStore(Store):
         return result
 
     def _slice(self, path: str, offset: int, length: int | None) -> bytes:
-        data = self._require(path).data
+        data = self._files[path].data
         return data[offset:] if length is None else data[offset : offset + length]
-
-    def _require(self, path: str) -> _File:
-        if path not in self._files:
-            raise FileNotFoundError(path)
-        return self._files[path]
 
     def _found(self, path: str) -> Entry | None:
         name = path.rpartition("/")[2]
         if path in self._files:
             return Entry(name, is_file=True, size=len(self._files[path].data))
-        is_folder = any(other.startswith(f"{path}/") for other in self._files)
-        return Entry(name, is_file=False, size=0) if is_folder else None
+        return Entry(name, is_file=False, size=0) if self._files.is_folder(path) else None
 
     def _listed(self, folder: str, *, recursive: bool) -> list[Entry]:
-        start = f"{folder}/"
-        found: dict[str, Entry] = {}
-        for path, file in self._files.items():
-            if path.startswith(start):
-                below = path[len(start) :]
-                name = below if recursive else below.partition("/")[0]
-                is_file = name == below
-                found[name] = Entry(name, is_file, len(file.data) if is_file else 0)
-        return list(found.values())
+        if recursive:
+            return [
+                Entry(path[len(folder) + 1 :], True, len(self._files[path].data)) for path in self._files.below(folder)
+            ]
+        return [entry for name in self._files.names(folder) if (entry := self._found(f"{folder}/{name}"))]
+
+    def _require_absent(self, path: str) -> None:
+        if self.look(path) is not None:
+            raise FileExistsError(path)
 
     def _appear(self, path: str, data: bytes, *, replace: bool) -> None:
-        if not replace and path in self._files:
+        before = self._files.get(path)
+        if before is not None and not replace:
             raise FileExistsError(path)
-        self._files[path] = _File(data, is_synced=True, step=self._actors.step)
-        self._deleted.pop(path, None)
+        replaced = before.survivor if before else None
+        is_named = not self.abilities.sync
+        self._files[path] = File(data, is_written=True, is_named=is_named, step=self._actors.step, replaced=replaced)
 
     def _gone(self, path: str, *, missing_ok: bool = False) -> None:
         if path not in self._files and missing_ok:
             return
-        file = self._require(path)
-        del self._files[path]
-        if self.abilities.sync:
-            self._deleted[path] = _File(file.data, is_synced=False, step=self._actors.step)
-
-    def _is_recent(self, file: _File) -> bool:
-        return self._actors.step - file.step < _WRITTEN_BACK
+        self._files.delete(path, self._actors.step)
 
 
-class _SimulatedUpload(Upload):
-    """A file on its way; a process that dies leaves nothing that anybody would look at."""
+class _WholeUpload(Upload):
+    """A file on its way to an object store; a process that dies leaves nothing."""
 
     def __init__(self, store: SimulatedStore, path: str, *, replace: bool) -> None:
         self._store, self._path, self._replace, self._data = store, path, replace, bytearray()
@@ -217,3 +220,19 @@ class _SimulatedUpload(Upload):
 
     def abandon(self) -> None:
         self._data.clear()
+
+
+class _RenamedUpload(_WholeUpload):
+    """A file that is written under a temporary name; a process that dies may leave that."""
+
+    def __init__(self, store: SimulatedStore, path: str, *, replace: bool) -> None:
+        super().__init__(store, path, replace=replace)
+        folder, _, name = path.rpartition("/")
+        self._temporary = f"{folder}/.{name}.{unique_name()}{TEMPORARY}"
+
+    def complete(self) -> None:
+        self._store.put_temporary(self._temporary, bytes(self._data))
+        self._store.rename(self._temporary, self._path, replace=self._replace)
+
+    def abandon(self) -> None:
+        self._store.abandon(self._temporary)

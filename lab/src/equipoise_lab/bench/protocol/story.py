@@ -12,16 +12,21 @@ _LINES = 200
 
 
 def shrunk(outcome: Outcome) -> Outcome:
-    """The same violation with as few faults as possible: each that is not needed is left out."""
-    schedule = outcome.schedule
+    """A violation of the same kind with as few faults as possible: each that is not needed is left out."""
+    schedule, kind = outcome.schedule, _kind(outcome)
     while True:
         for fault in schedule.faults:
             shorter = run(schedule.without(fault))
-            if shorter.violation is not None:
+            if _kind(shorter) == kind:
                 outcome, schedule = shorter, shorter.schedule
                 break
         else:
             return outcome
+
+
+def _kind(outcome: Outcome) -> str | None:
+    """What a violation says before its first number."""
+    return None if outcome.violation is None else re.split(r"\d", outcome.violation, maxsplit=1)[0]
 
 
 def story(outcome: Outcome) -> str:

@@ -14,7 +14,20 @@ import numpy as np
 
 from equipoise import failpoints, names
 from equipoise.adapt import Policy
-from equipoise.errors import Damaged, Fenced, StorageFailed
+from equipoise_lab.bench.protocol.actors import Actor, Actors, Stopped
+from equipoise_lab.bench.protocol.checker import (
+    Violation,
+    check_batch,
+    check_outputs,
+    check_state,
+    expected_outputs,
+)
+from equipoise_lab.bench.protocol.lost_half import lose_half
+from equipoise_lab.bench.protocol.schedule import Schedule
+from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdate, Rows, SimulatedSpark
+from equipoise_lab.bench.protocol.store import SimulatedStore
+from equipoise_lab.bench.protocol.tasks import SimulatedJobs, SimulatedOutput
+from equipoise.errors import Damaged, Fenced, LogBroken, StorageFailed
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Problem, Proposal
@@ -98,6 +111,7 @@ class World:
         self._partitions: set[int] = set()
         self._copy: tuple[int, dict[str, bytes]] | None = None
         self._swapped: tuple[str, bytes] | None = None
+        self._lost: dict[str, bytes] | None = None  # the checkpoint before one of its halves was lost
 
     def run(self) -> None:
         """Run until all batches are done and everybody has ended, then compare."""
@@ -181,7 +195,7 @@ class World:
                 if engine.deliver_last(Rows(range(0), session)):
                     self.actors.count("delivered on stop")
             epoch.release()
-        except (StorageFailed, Fenced, ConcurrentUpdate, Damaged, OSError) as error:
+        except (StorageFailed, Fenced, ConcurrentUpdate, Damaged, LogBroken, OSError) as error:
             self._end(error)
 
     def _batch(self, engine: Engine[Any], rows: Rows, batch: int) -> None:
@@ -204,6 +218,11 @@ class World:
                 raise error
             self.actors.count("swapped plan refused")
             self._unswap()
+        if isinstance(error, LogBroken):
+            if self._lost is None:
+                raise error
+            self.actors.count("wrong half refused")
+            self._regain()
         self.actors.count(f"ends with {type(error).__name__}")
 
     def _identity(self) -> Identity:
@@ -257,6 +276,8 @@ class World:
     def _check(self) -> None:
         if self._swapped is not None:  # nobody has started since: who reads the plan must refuse it
             self._require_refused()
+        if self._lost is not None:
+            self._regain()
         last = SparkHalf(self.storage).last_finished()
         state, outputs = expected_outputs(self.storage, last)
         head = CommitLog(self.storage).head()
@@ -290,11 +311,13 @@ class World:
             self._restore(*self._copy)
         elif kind == "swap":
             self._swap()
+        elif kind == "lose half":
+            self._lose_half()
 
     def _restore(self, batch: int, files: dict[str, bytes]) -> None:
         """Put back a copy, and move away what the sink got after it, as the documentation says."""
         self.actors.count("copy restored")
-        self._swapped = None
+        self._swapped = self._lost = None
         self.store.restore(CHECKPOINT, files)
         self._deliveries = {each: rows for each, rows in self._deliveries.items() if each <= batch}
         self._partitions = {each for each in self._partitions if each <= batch}
@@ -307,7 +330,7 @@ class World:
             log = CommitLog(self.storage)
             head = log.head()
             plans = self.storage.names("plans")
-            if head < 0 or self._swapped is not None:
+            if head < 0 or self._swapped is not None or self._lost is not None:
                 return
             used = f"{log.read(head).next_plan}.json"
             others = [name for name in plans if name != used]
@@ -334,6 +357,27 @@ class World:
         with self._looking():
             self.storage.write(*self._swapped)
         self._swapped = None
+
+    def _lose_half(self) -> None:
+        """Put halves of different times together, and stop everybody."""
+        if self._swapped is not None or self._lost is not None:
+            return
+        with self._looking():
+            head, now = CommitLog(self.storage).head(), self.store.copied(CHECKPOINT)
+        batch, copy = self._copy or (-2, {})  # no copy has the version -1, as an empty log has
+        lost = lose_half(_below(now), head, _below(copy), batch + 1, self._draw)
+        if lost is not None:
+            self.actors.count(f"half lost: {lost[0]}")
+            self.actors.kill(self.actors.live())
+            self._lost = now
+            self.store.restore(CHECKPOINT, {f"{CHECKPOINT}/{path}": data for path, data in lost[1].items()})
+
+    def _regain(self) -> None:
+        """Stop everybody else, and restore the whole checkpoint from one copy, as the error says."""
+        assert self._lost is not None  # noqa: S101 - this tells the type checker
+        self.actors.kill([actor for actor in self.actors.live() if actor is not self.actors.current])
+        self.store.restore(CHECKPOINT, self._lost)
+        self._lost = None
 
 
 class _Session:
@@ -365,6 +409,11 @@ def run(schedule: Schedule) -> Outcome:
     for path, data in contents:
         digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
     return Outcome(schedule, violation, world.actors.counts, trace, digest.hexdigest())
+
+
+def _below(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Files by their paths below the checkpoint."""
+    return {path.removeprefix(f"{CHECKPOINT}/"): data for path, data in files.items()}
 
 
 @contextmanager

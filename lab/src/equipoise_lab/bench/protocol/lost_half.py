@@ -1,0 +1,63 @@
+"""Checkpoints whose two halves are of different times, as an operator leaves them who restores only one."""
+
+import json
+import random
+from collections.abc import Callable
+
+from equipoise.bench.protocol.spark_half import range_of
+from equipoise.state.halves import COMMITS, OFFSETS, SPARK
+
+Halves = dict[str, bytes]
+"""All files of a checkpoint, by their paths below it."""
+
+
+def _older(now: Halves, copy: Halves, head: int, copied: int) -> Halves | None:
+    """Spark's half of an older copy: it would plan batches anew that are committed."""
+    return _log_of(now) | _spark_of(copy) if copied < head else None
+
+
+def _newer(now: Halves, copy: Halves, _head: int, copied: int) -> Halves | None:
+    """The log of an older copy: it lacks batches that Spark takes for finished, or at least two that it has planned."""
+    planned, finished = _last(now, OFFSETS), _last(now, COMMITS)
+    return _log_of(copy) | _spark_of(now) if planned > copied or finished >= copied else None
+
+
+def _missing(now: Halves, _copy: Halves, _head: int, _copied: int) -> Halves | None:
+    """No half of Spark's."""
+    return _log_of(now)
+
+
+def _foreign(now: Halves, _copy: Halves, head: int, _copied: int) -> Halves | None:
+    """The last committed batch was planned at another time, with other rows."""
+    path = f"{OFFSETS}/{head - 1}"
+    rows = range_of(now[path])
+    text = f"v1\n{json.dumps({'batchTimestampMs': 1})}\n{json.dumps({'first': rows.start, 'end': rows.stop + 1})}"
+    return {each: data for each, data in now.items() if each != f"{OFFSETS}/{head}"} | {path: text.encode()}
+
+
+LOSSES: dict[str, Callable[[Halves, Halves, int, int], Halves | None]] = {
+    "older": _older,
+    "newer": _newer,
+    "missing": _missing,
+    "foreign": _foreign,
+}
+"""By name: from a checkpoint, an older copy and the last versions of both, the files; ``None`` if halves would fit."""
+
+
+def lose_half(now: Halves, head: int, copy: Halves, copied: int, draw: random.Random) -> tuple[str, Halves] | None:
+    """A way in which halves do not fit, and the files then; ``None`` where they would."""
+    how = draw.choice(list(LOSSES))
+    found = LOSSES[how](now, copy, head, copied) if head > 0 else None
+    return None if found is None else (how, found)
+
+
+def _spark_of(files: Halves) -> Halves:
+    return {path: data for path, data in files.items() if path.startswith(f"{SPARK}/")}
+
+
+def _log_of(files: Halves) -> Halves:
+    return {path: data for path, data in files.items() if not path.startswith(f"{SPARK}/")}
+
+
+def _last(files: Halves, folder: str) -> int:
+    return max((int(path.rpartition("/")[2]) for path in files if path.startswith(f"{folder}/")), default=-1)

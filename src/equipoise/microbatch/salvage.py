@@ -1,0 +1,63 @@
+"""Convert lines or rows together, and find those that cannot be converted in a bounded number of tries.
+
+All of them are tried at once. Where that fails, blocks of 64 are tried, then halves of each bad block down to single
+lines or rows. A message whose rows are all bad would cost two tries for each row, so the tries on parts of blocks are
+bounded: once they are used up, a bad block becomes one dead letter.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from equipoise.microbatch.dead_letters import DeadLetter
+
+_BLOCK = 64
+_TRIES = 4_000  # about 0.3 seconds; 2,000 rows if all are bad, 300 that are far from each other
+
+
+class Tries:
+    """Conversions of parts of blocks that are left for the rows of one message, or for lines that came together."""
+
+    def __init__(self) -> None:
+        self.left = _TRIES
+
+
+def salvaged(
+    rows: Any, convert: Callable[[Any], pa.Table | str], show: Callable[[Any], str], tries: Tries
+) -> tuple[list[pa.Table], list[DeadLetter]]:
+    """Tables of the lines or rows that can be converted, and dead letters of the others.
+
+    Parameters
+    ----------
+    rows
+        A list of lines, or a record batch.
+    convert
+        Returns a table with a row for each of the lines or rows it is given, or the reason why there is none.
+    show
+        Returns the text of the first of some lines or rows, for their dead letter.
+    tries
+        What is left; fewer afterwards.
+    """
+    found = convert(rows)
+    if isinstance(found, pa.Table):
+        return [found], []
+    count = len(rows)
+    if count == 1:
+        return [], [DeadLetter(show(rows), found)]
+    step = _BLOCK
+    if count <= _BLOCK:
+        if tries.left < 2:
+            reason = (
+                f"at least one of these {count} lines or rows cannot be read ({found}), and after {_TRIES:,} tries "
+                "they are not tried one by one; send those that are good again, and the others as they were expected"
+            )
+            return [], [DeadLetter(f"{show(rows)} and {count - 1} more", reason, count)]
+        tries.left -= 2
+        step = -(-count // 2)
+    tables, letters = [], []
+    for start in range(0, count, step):
+        good, bad = salvaged(rows[start : start + step], convert, show, tries)
+        tables += good
+        letters += bad
+    return tables, letters
