@@ -11,6 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from equipoise.errors import Damaged, Mismatch
+from equipoise.failpoints import POINTS
+from equipoise.storage import Storage
 from equipoise_lab.bench.protocol import story as story_module
 from equipoise_lab.bench.protocol.actors import Actors
 from equipoise_lab.bench.protocol.checker import Violation
@@ -21,9 +24,6 @@ from equipoise_lab.bench.protocol.schedule import FAULTS, MODELS, SINKS, Fault, 
 from equipoise_lab.bench.protocol.store import SimulatedStore
 from equipoise_lab.bench.protocol.story import first_silent, shrunk, story
 from equipoise_lab.bench.protocol.world import Outcome, run
-from equipoise.errors import Damaged, Mismatch
-from equipoise.failpoints import POINTS
-from equipoise.storage import Storage
 
 SCHEDULES = 2000
 

@@ -4,8 +4,8 @@ import json
 import random
 from collections.abc import Callable
 
-from equipoise.bench.protocol.spark_half import range_of
 from equipoise.state.halves import COMMITS, OFFSETS, SPARK
+from equipoise_lab.bench.protocol.spark_half import range_of
 
 Halves = dict[str, bytes]
 """All files of a checkpoint, by their paths below it."""

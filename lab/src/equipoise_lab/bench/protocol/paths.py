@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from equipoise_lab.bench.protocol.lost_half import LOSSES
-from equipoise_lab.bench.protocol.schedule import FAULTS
 from equipoise.failpoints import POINTS
+from equipoise_lab.bench.protocol.lost_half import LOSSES
 from equipoise_lab.bench.protocol.schedule import FAULTS
 
 PATHS = (

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from equipoise_lab.bench.protocol.actors import Actors
-from equipoise_lab.bench.protocol.files import File, Files
 from equipoise.names import unique_name
 from equipoise.storage import Abilities, Entry, Store, Upload
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
 from equipoise.storage.object_store import ConditionalObjects
 from equipoise.storage.store import TEMPORARY
+from equipoise_lab.bench.protocol.actors import Actors
+from equipoise_lab.bench.protocol.files import File, Files
 
 _T = TypeVar("_T")
 _WRITTEN_BACK = 300  # steps after which the system has written to the disk by itself

@@ -14,19 +14,6 @@ import numpy as np
 
 from equipoise import failpoints, names
 from equipoise.adapt import Policy
-from equipoise_lab.bench.protocol.actors import Actor, Actors, Stopped
-from equipoise_lab.bench.protocol.checker import (
-    Violation,
-    check_batch,
-    check_outputs,
-    check_state,
-    expected_outputs,
-)
-from equipoise_lab.bench.protocol.lost_half import lose_half
-from equipoise_lab.bench.protocol.schedule import Schedule
-from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdate, Rows, SimulatedSpark
-from equipoise_lab.bench.protocol.store import SimulatedStore
-from equipoise_lab.bench.protocol.tasks import SimulatedJobs, SimulatedOutput
 from equipoise.errors import Damaged, Fenced, LogBroken, StorageFailed
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
@@ -51,6 +38,7 @@ from equipoise_lab.bench.protocol.checker import (
     check_state,
     expected_outputs,
 )
+from equipoise_lab.bench.protocol.lost_half import lose_half
 from equipoise_lab.bench.protocol.schedule import Schedule
 from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdate, Rows, SimulatedSpark
 from equipoise_lab.bench.protocol.store import SimulatedStore
