@@ -22,6 +22,7 @@ from equipoise.spark import LocalQuery
 from equipoise.spark.stream import engine
 from equipoise.state import catch_up, snapshots
 from equipoise.state.entries import parse_entry
+from equipoise.state.fencing import Epoch
 from equipoise.state.log import CommitLog
 from equipoise.state.ownership import Layout
 from equipoise.state.section_reader import SectionReader
@@ -252,29 +253,40 @@ class Story(RuleBasedStateMachine):
         self.restart()
         self.settle(rows, self.table(rows))
 
-    @rule(rows=batches, again=st.booleans())
-    def a_query_that_was_taken_over_wakes_up(self, rows, again):
+    def fenced(self, query, table, *, has_checked):
+        """Run a batch of a query that was taken over; it notices before its record or, if it had checked, after it."""
+        real, checks = Epoch.check, []
+
+        def check(epoch):
+            checks.append(epoch)
+            if len(checks) > has_checked:
+                real(epoch)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Epoch, "check", check)
+            with pytest.raises(Fenced):
+                self.run(query, table)
+
+    @rule(rows=batches, again=st.booleans(), has_checked=st.booleans())
+    def a_query_that_was_taken_over_wakes_up(self, rows, again, has_checked):
         late, table = self.query, self.table(rows)
         self.restart()
-        with pytest.raises(Fenced):
-            self.run(late, table)
+        self.fenced(late, table, has_checked=has_checked)
         assert not late._delivered
         if again:
             self.restart()
         self.settle(rows, table)
 
-    @rule(rows=batches)
-    def two_queries_that_were_taken_over_wake_up_in_turn(self, rows):
+    @rule(rows=batches, has_checked=st.tuples(st.booleans(), st.booleans()))
+    def two_queries_that_were_taken_over_wake_up_in_turn(self, rows, has_checked):
         first, table, now = self.query, self.table(rows), self.now
         self.restart()
         second = self.query
-        with pytest.raises(Fenced):
-            self.run(first, table)
-        self.restart()  # this one goes on from what the first has written
+        self.fenced(first, table, has_checked=has_checked[0])
+        self.restart()  # this one goes on from what the first has written, if it has
         self.now += 50
-        with pytest.raises(Fenced):
-            self.run(second, table)
-        self.settle(rows, table, now)
+        self.fenced(second, table, has_checked=has_checked[1])
+        self.settle(rows, table, now if has_checked[0] else self.now)
         self.restart()
 
     @rule(number=st.none() | partitions, rows=batches)
