@@ -208,7 +208,7 @@ def test_when_measuring_fails_keys_go_by_hash_with_a_warning(rows, monkeypatch):
     def broken(*_args, **_options):
         raise OSError("no space left")
 
-    monkeypatch.setattr(sys.modules["equipoise.spark.aggregate"], "take_sample", broken)
+    monkeypatch.setattr(sys.modules["equipoise.spark.batch.aggregate"], "take_sample", broken)
     df = keyed(rows, "int")
     with pytest.warns(RuntimeWarning, match="keys go by hash: no space left"):
         planned = plan_aggregate(df, "key", Moments(), output(df), 4)
