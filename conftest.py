@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from equipoise import SparkUnavailable
+from equipoise import SparkUnavailableError
 from equipoise.requirements import require_java
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -17,7 +17,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 def spark():
     try:
         require_java()
-    except SparkUnavailable as reason:
+    except SparkUnavailableError as reason:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(reason))

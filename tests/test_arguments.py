@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.arguments import at_least, whole
 
 
@@ -13,13 +13,13 @@ def test_whole_numbers_of_any_kind_become_plain_integers(value):
 
 @pytest.mark.parametrize("value", [2, 3.0, 2.5, "3", None, True, np.True_, [3]])
 def test_what_is_no_whole_number_or_too_small_is_refused_by_name(value):
-    with pytest.raises(InvalidArgument, match="n must be a whole number of at least 3, got"):
+    with pytest.raises(InvalidArgumentError, match="n must be a whole number of at least 3, got"):
         whole("n", value, 3)
 
 
 @pytest.mark.parametrize("value", [-0.1, np.nan, np.inf, "0.5", None, True, 1j])
 def test_what_is_no_finite_number_or_too_small_is_refused_by_name(value):
-    with pytest.raises(InvalidArgument, match="x must be a finite number of at least 0, got"):
+    with pytest.raises(InvalidArgumentError, match="x must be a finite number of at least 0, got"):
         at_least("x", value, 0)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.durations import seconds_of
 
 
@@ -16,5 +16,5 @@ def test_durations_are_understood(given, seconds):
 
 @pytest.mark.parametrize("given", ["soon", "0 seconds", -1, 0, "1 fortnight"])
 def test_what_is_no_duration_is_told(given):
-    with pytest.raises(InvalidArgument, match="window must"):
+    with pytest.raises(InvalidArgumentError, match="window must"):
         seconds_of("window", given)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, FormatError, UnknownFormat
+from equipoise.errors import DamagedError, FormatError, UnknownFormatError
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 
 plain_values = st.recursive(
@@ -43,40 +43,40 @@ def test_the_layout_is_the_documented_one():
 def test_a_flipped_bit_is_damage(at, bit):
     altered = bytearray(SEALED)
     altered[at] ^= bit
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         unseal("thing", 3, bytes(altered))
 
 
 @pytest.mark.parametrize("length", range(len(SEALED)))
 def test_a_truncated_thing_is_damage(length):
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         unseal("thing", 3, SEALED[:length])
 
 
 def test_added_bytes_are_damage():
-    with pytest.raises(Damaged, match=f"has {len(SEALED) + 1} bytes but says {len(SEALED)}"):
+    with pytest.raises(DamagedError, match=f"has {len(SEALED) + 1} bytes but says {len(SEALED)}"):
         unseal("thing", 3, SEALED + b"\x00")
 
 
 def test_bytes_that_were_never_ours_are_damage():
-    with pytest.raises(Damaged, match="do not start with"):
+    with pytest.raises(DamagedError, match="do not start with"):
         unseal("thing", 3, b"PK\x03\x04 some archive")
 
 
 def test_another_kind_is_refused_by_name():
-    with pytest.raises(Damaged, match="expected a stored other, found a stored thing"):
+    with pytest.raises(DamagedError, match="expected a stored other, found a stored thing"):
         unseal("other", 3, SEALED)
 
 
 def test_another_version_is_unknown_and_not_damage():
-    with pytest.raises(UnknownFormat, match="has format 3, this release reads format 4"):
+    with pytest.raises(UnknownFormatError, match="has format 3, this release reads format 4"):
         unseal("thing", 4, SEALED)
 
 
 def test_a_sound_envelope_around_garbage_is_damage():
     body = b"\xc1\xc1\xc1"
     head = SEALED[:12] + struct.pack("<Q", len(body))
-    with pytest.raises(Damaged, match="not MessagePack"):
+    with pytest.raises(DamagedError, match="not MessagePack"):
         unseal("thing", 3, with_checksum(head + body))
 
 
@@ -88,26 +88,26 @@ def around(body):
 @pytest.mark.parametrize("length", [0, 2**31, 2**60, 2**64 - 1])
 def test_an_absurd_length_of_the_payload_is_damage(length):
     body = SEALED[:12] + struct.pack("<Q", length) + SEALED[20:-4]
-    with pytest.raises(Damaged, match=f"has {len(SEALED)} bytes but says {24 + length}"):
+    with pytest.raises(DamagedError, match=f"has {len(SEALED)} bytes but says {24 + length}"):
         unseal("thing", 3, with_checksum(body))
 
 
 @pytest.mark.parametrize("length", [6, 200, 255])
 def test_a_name_that_runs_past_its_end_is_damage(length):
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         unseal("thing", 3, with_checksum(SEALED[:4] + bytes([length]) + SEALED[5:-4]))
 
 
 @pytest.mark.parametrize("head", [b"\xdb", b"\xc6", b"\xdd", b"\xdf", b"\xc9"])
 def test_absurd_lengths_inside_the_payload_are_damage(head):
     for rest in (b"", b"\x01" * 100):
-        with pytest.raises(Damaged, match="not MessagePack"):
+        with pytest.raises(DamagedError, match="not MessagePack"):
             unseal("thing", 3, around(head + b"\xff" * 4 + rest))
 
 
 @pytest.mark.parametrize("head", [b"\x91", b"\x81\x01"])
 def test_a_payload_nested_without_end_is_damage(head):
-    with pytest.raises(Damaged, match="not MessagePack"):
+    with pytest.raises(DamagedError, match="not MessagePack"):
         unseal("thing", 3, around(head * 100_000))
 
 

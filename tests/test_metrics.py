@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import (
     average_imbalance_fraction,
     average_imbalance_fraction_of_loads,
@@ -295,49 +295,49 @@ BAD_LOADS = [
 @pytest.mark.parametrize("loads", BAD_LOADS)
 @pytest.mark.parametrize("name", OF_LOADS)
 def test_loads_that_are_none_are_refused(name, loads):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         OF_LOADS[name](loads)
 
 
 @pytest.mark.parametrize("assignment", [[], [0, 3], [0, -1], [0.5], [[0]], ["a"], [0, [1]], None])
 def test_assignments_to_no_worker_are_refused(assignment):
-    with pytest.raises(InvalidArgument, match="assignment"):
+    with pytest.raises(InvalidArgumentError, match="assignment"):
         average_imbalance_fraction(assignment, 3)
-    with pytest.raises(InvalidArgument, match="assignment"):
+    with pytest.raises(InvalidArgumentError, match="assignment"):
         count_distinct_keys(assignment, assignment, 3)
 
 
 def test_keys_and_assignments_of_different_lengths_are_refused():
-    with pytest.raises(InvalidArgument, match="3 keys but 2 assignments"):
+    with pytest.raises(InvalidArgumentError, match="3 keys but 2 assignments"):
         count_distinct_keys([1, 2, 3], [0, 1], 2)
 
 
 @pytest.mark.parametrize("history", [[], [1, 2], [[]], [[1, np.nan]], [[1, -1]], [["a"]], [[1], [1, 2]], None])
 def test_histories_without_rows_of_loads_are_refused(history):
-    with pytest.raises(InvalidArgument, match="history"):
+    with pytest.raises(InvalidArgumentError, match="history"):
         average_imbalance_fraction_of_loads(history)
 
 
 def test_loads_that_fall_are_refused_as_they_are_not_cumulative():
-    with pytest.raises(InvalidArgument, match="add up the records"):
+    with pytest.raises(InvalidArgumentError, match="add up the records"):
         average_imbalance_fraction_of_loads([[2, 1], [1, 2]])
 
 
 @pytest.mark.parametrize("alpha", [0.99, np.nan, np.inf, "much", None])
 def test_a_tolerated_ratio_below_one_is_refused(alpha):
-    with pytest.raises(InvalidArgument, match="alpha"):
+    with pytest.raises(InvalidArgumentError, match="alpha"):
         relative_load_imbalance([1, 2], alpha)
 
 
 @pytest.mark.parametrize("theta", [0, -0.1, np.nan, np.inf, "much", None])
 def test_an_allowed_deviation_of_nothing_is_refused(theta):
-    with pytest.raises(InvalidArgument, match="theta"):
+    with pytest.raises(InvalidArgumentError, match="theta"):
         balance_penalty([1, 2], theta)
 
 
 @pytest.mark.parametrize("relative_imbalances", [[], [0.0, 1.0], [np.nan], [-1.0]])
 def test_relative_imbalances_that_are_no_ratios_are_refused(relative_imbalances):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         overall_imbalance(relative_imbalances)
 
 
@@ -345,58 +345,58 @@ def test_relative_imbalances_that_are_no_ratios_are_refused(relative_imbalances)
     ("migrated", "total", "partitions"), [(2, 1, 4), (-1, 1, 4), (1, np.nan, 4), (1, 1, 0), (1, 1, 2.5), ("a", 1, 4)]
 )
 def test_impossible_migrations_are_refused(migrated, total, partitions):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         relative_migration(migrated, total, partitions)
 
 
 @pytest.mark.parametrize("distinct_keys", [0, 2, 7])
 def test_numbers_of_keys_that_the_blocks_contradict_are_refused(distinct_keys):
-    with pytest.raises(InvalidArgument, match="distinct keys"):
+    with pytest.raises(InvalidArgumentError, match="distinct keys"):
         key_split_ratio([3, 3], distinct_keys)
 
 
 @pytest.mark.parametrize("distinct_keys", [3.5, "3", None])
 def test_numbers_of_keys_that_are_not_whole_are_refused(distinct_keys):
-    with pytest.raises(InvalidArgument, match="distinct_keys must be a whole number"):
+    with pytest.raises(InvalidArgumentError, match="distinct_keys must be a whole number"):
         key_split_ratio([3, 3], distinct_keys)
 
 
 def test_numbers_of_workers_that_are_not_whole_are_refused():
-    with pytest.raises(InvalidArgument, match="workers must be a whole number"):
+    with pytest.raises(InvalidArgumentError, match="workers must be a whole number"):
         average_imbalance_fraction([0, 1], 2.5)
-    with pytest.raises(InvalidArgument, match="parts must be a whole number"):
+    with pytest.raises(InvalidArgumentError, match="parts must be a whole number"):
         count_distinct_keys([0, 1], [0, 1], 2.5)
 
 
 def test_keys_that_cannot_be_compared_are_refused():
-    with pytest.raises(InvalidArgument, match="give their fingerprints"):
+    with pytest.raises(InvalidArgumentError, match="give their fingerprints"):
         count_distinct_keys([None, 1], [0, 1], 2)
 
 
 def test_sizes_of_blocks_that_are_no_numbers_are_refused():
-    with pytest.raises(InvalidArgument, match="sizes"):
+    with pytest.raises(InvalidArgumentError, match="sizes"):
         micropartitioning_imbalance([1, [2]], [1, 1], 2)
 
 
 def test_weights_that_do_not_add_up_to_one_are_refused():
-    with pytest.raises(InvalidArgument, match="add up to 1"):
+    with pytest.raises(InvalidArgumentError, match="add up to 1"):
         micropartitioning_imbalance([1, 1], [1, 1], 2, size_weight=1)
 
 
 def test_sizes_and_cardinalities_of_different_numbers_of_blocks_are_refused():
-    with pytest.raises(InvalidArgument, match="2 sizes but 3 cardinalities"):
+    with pytest.raises(InvalidArgumentError, match="2 sizes but 3 cardinalities"):
         micropartitioning_imbalance([1, 1], [1, 1, 1], 2)
 
 
 @pytest.mark.parametrize("slots", [0, -1, 2.5, "2", None])
 def test_tasks_without_slots_are_refused(slots):
-    with pytest.raises(InvalidArgument, match="slots"):
+    with pytest.raises(InvalidArgumentError, match="slots"):
         makespan([1], slots)
-    with pytest.raises(InvalidArgument, match="slots"):
+    with pytest.raises(InvalidArgumentError, match="slots"):
         makespan_lower_bound([1], slots)
 
 
 @pytest.mark.parametrize(("partitions", "share"), [(0, 0.5), (2, 1.1), (2, -0.1), (2, np.nan), (2.5, 0.5), (2, "a")])
 def test_a_lower_bound_of_impossible_shares_is_refused(partitions, share):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         lower_bound(partitions, share)

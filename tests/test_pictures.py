@@ -4,7 +4,17 @@ import sys
 
 import pytest
 
-from equipoise import KIP, Histogram, InvalidArgument, Mismatch, MissingPackage, Plan, StorageFailed, diff, uniform_plan
+from equipoise import (
+    KIP,
+    Histogram,
+    InvalidArgumentError,
+    MismatchError,
+    MissingPackageError,
+    Plan,
+    StorageError,
+    diff,
+    uniform_plan,
+)
 from equipoise.pictures import history_figure, require_picture, save
 
 
@@ -45,7 +55,7 @@ def test_a_plan_is_drawn_by_its_load_where_that_is_known():
     [axes] = plan.plot(Histogram([7, 1], [0.5, 0.1])).axes
     assert heights(axes) == pytest.approx({0: 30, 1: 70})
     assert set(legend(axes)) == {"tail groups", "isolated keys", "mean"}
-    with pytest.raises(Mismatch, match="hash seed"):
+    with pytest.raises(MismatchError, match="hash seed"):
         plan.plot(Histogram([7], [0.5], hash_seed=1))
 
 
@@ -73,13 +83,13 @@ def test_a_history_is_drawn_with_its_plans_and_its_bound():
 
 def test_a_picture_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     require_picture(str(tmp_path / "x.png"))
-    with pytest.raises(InvalidArgument, match=r"end it with .*\.png"):
+    with pytest.raises(InvalidArgumentError, match=r"end it with .*\.png"):
         require_picture(str(tmp_path / "x.txt"))
-    with pytest.raises(InvalidArgument, match="make it first"):
+    with pytest.raises(InvalidArgumentError, match="make it first"):
         require_picture(str(tmp_path / "no" / "x.png"))
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(StorageFailed, match="name another place"):
+    with pytest.raises(StorageError, match="name another place"):
         save(history_figure([row(0)]), str(tmp_path / "folder.png"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPackage, match=r"equipoise\[plot\]"):
+    with pytest.raises(MissingPackageError, match=r"equipoise\[plot\]"):
         require_picture("x.png")

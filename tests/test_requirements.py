@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from equipoise import SparkUnavailable
+from equipoise import SparkUnavailableError
 from equipoise.requirements import java_version, require_java, require_pyspark
 
 
@@ -31,29 +31,29 @@ def test_the_major_version_of_java_is_read(answer, major, tmp_path, monkeypatch)
 def test_without_java_one_sentence_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkUnavailable, match=r"needs Java 17 or newer, but no Java was found; install it with:"):
+    with pytest.raises(SparkUnavailableError, match=r"needs Java 17 or newer, but no Java was found; install it with:"):
         require_java()
 
 
 def test_an_old_java_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, 'java version "11.0.2"')))
-    with pytest.raises(SparkUnavailable, match="Java 11 was found; install"):
+    with pytest.raises(SparkUnavailableError, match="Java 11 was found; install"):
         require_java()
 
 
 def test_a_java_home_that_leads_nowhere_counts_as_no_java(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(SparkUnavailable, match="no Java was found"):
+    with pytest.raises(SparkUnavailableError, match="no Java was found"):
         require_java()
 
 
 def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("equipoise.requirements.find_spec", lambda _: None)
-    with pytest.raises(SparkUnavailable, match=r"pip install 'equipoise\[spark\]'"):
+    with pytest.raises(SparkUnavailableError, match=r"pip install 'equipoise\[spark\]'"):
         require_pyspark()
 
 
 def test_an_old_spark_is_named_before_it_is_imported(monkeypatch):
     monkeypatch.setattr("equipoise.requirements.version_of", lambda _: "3.5.1")
-    with pytest.raises(SparkUnavailable, match=r"Spark 3.5.1 cannot place rows.*4.1 or newer"):
+    with pytest.raises(SparkUnavailableError, match=r"Spark 3.5.1 cannot place rows.*4.1 or newer"):
         require_pyspark()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _T = TypeVar("_T")
 
@@ -25,7 +25,7 @@ def whole(name: str, value: object, least: int) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool | np.bool_) or number < least:
-        raise InvalidArgument(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise InvalidArgumentError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return number
 
 
@@ -39,7 +39,7 @@ def at_least(name: str, value: object, least: float) -> float:
     """
     number = float(value) if isinstance(value, int | float | np.number) and not isinstance(value, bool) else np.nan
     if not (np.isfinite(number) and number >= least):
-        raise InvalidArgument(f"{name} must be a finite number of at least {least}, got {value!r}")
+        raise InvalidArgumentError(f"{name} must be a finite number of at least {least}, got {value!r}")
     return number
 
 
@@ -63,13 +63,13 @@ def make_by_name(kind: str, classes: Mapping[str, type[_T]], name: str, options:
     (2+0j)
     """
     if name not in classes:
-        raise InvalidArgument(f"there is no {kind} {name!r}; choose one of {', '.join(classes)}")
+        raise InvalidArgumentError(f"there is no {kind} {name!r}; choose one of {', '.join(classes)}")
     known = signature(classes[name]).parameters
     unknown = sorted(set(options) - set(known))
     if unknown:
         there_are = ", ".join(known) or "none"
-        raise InvalidArgument(f"{kind} {name!r} has no option {', '.join(unknown)}; it has {there_are}")
+        raise InvalidArgumentError(f"{kind} {name!r} has no option {', '.join(unknown)}; it has {there_are}")
     missing = [each.name for each in known.values() if each.default is Parameter.empty and each.name not in options]
     if missing:
-        raise InvalidArgument(f"{kind} {name!r} needs {missing[0]}; pass {missing[0]}=...")
+        raise InvalidArgumentError(f"{kind} {name!r} needs {missing[0]}; pass {missing[0]}=...")
     return classes[name](**options)

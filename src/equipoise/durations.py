@@ -2,7 +2,7 @@
 
 import re
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour)s?\s*")
@@ -31,12 +31,12 @@ def seconds_of(name: str, duration: str | float) -> float:
             try:
                 seconds = float(duration)
             except ValueError:
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"{name} must be a number of seconds or a text such as '500 milliseconds', '30 seconds' or "
                     f"'2 hours', got {duration!r}"
                 ) from None
     else:
         seconds = float(duration)
     if not seconds > 0:
-        raise InvalidArgument(f"{name} must exceed 0 seconds, got {duration!r}")
+        raise InvalidArgumentError(f"{name} must exceed 0 seconds, got {duration!r}")
     return seconds

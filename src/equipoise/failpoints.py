@@ -53,7 +53,7 @@ watchers: list[Callable[[str], None]] = []
 _reached: dict[str, int] = {}
 
 
-class FailpointReached(Exception):
+class FailpointError(Exception):
     """What a point raises that was asked to."""
 
 
@@ -69,7 +69,7 @@ def failpoint(name: str) -> None:
         point, _, action = point.partition("=")
         if point == name and _count(name) == int(count or 1):
             if action == "raise":
-                raise FailpointReached(name)
+                raise FailpointError(name)
             os.kill(os.getpid(), signal.SIGKILL)
 
 

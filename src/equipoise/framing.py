@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import Damaged, UnknownFormat
+from equipoise.errors import DamagedError, UnknownFormatError
 
 _MAGIC = b"EQP\x01"
 
@@ -37,33 +37,37 @@ def unseal(kind: str, version: int, data: bytes) -> Any:
     """Decode what ``seal(kind, version, ...)`` made, or say what is wrong with it."""
     name = kind.encode("ascii")
     if data[:4] != _MAGIC:
-        raise Damaged(
+        raise DamagedError(
             f"these {len(data)} bytes are not a stored {kind}: they do not start with {_MAGIC!r}; "
             "check that the right file was opened"
         )
     if len(data) < 5 or len(data) < 5 + data[4] + 14:
-        raise Damaged(f"stored {kind} is cut short after {len(data)} bytes; restore it from a copy or rebuild it")
+        raise DamagedError(f"stored {kind} is cut short after {len(data)} bytes; restore it from a copy or rebuild it")
     found = data[5 : 5 + data[4]]
     at = 5 + data[4]
     found_version, length = struct.unpack_from("<HQ", data, at)
     end = at + 10 + length
     if len(data) != end + 4:
-        raise Damaged(f"stored {kind} has {len(data)} bytes but says {end + 4}; restore it from a copy or rebuild it")
+        raise DamagedError(
+            f"stored {kind} has {len(data)} bytes but says {end + 4}; restore it from a copy or rebuild it"
+        )
     if zlib.crc32(data[:end]) != struct.unpack_from("<I", data, end)[0]:
-        raise Damaged(f"stored {kind} does not match its checksum; restore it from a copy or rebuild it")
+        raise DamagedError(f"stored {kind} does not match its checksum; restore it from a copy or rebuild it")
     if found != name:
-        raise Damaged(
+        raise DamagedError(
             f"expected a stored {kind}, found a stored {found.decode('ascii', 'replace')}; open it with that class"
         )
     if found_version != version:
-        raise UnknownFormat(
+        raise UnknownFormatError(
             f"stored {kind} has format {found_version}, this release reads format {version}; "
             "read it with the release that wrote it"
         )
     try:
         return msgspec.msgpack.decode(data[at + 10 : end])
     except (ValueError, RecursionError) as error:  # msgspec's, text that is not UTF-8, lists nested without end
-        raise Damaged(f"stored {kind} is not MessagePack ({error}); restore it from a copy or rebuild it") from error
+        raise DamagedError(
+            f"stored {kind} is not MessagePack ({error}); restore it from a copy or rebuild it"
+        ) from error
 
 
 def pack_array(array: NDArray[Any]) -> bytes:

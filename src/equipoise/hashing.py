@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.kernels import kernel
 
 FINGERPRINT_SEED = 42
@@ -156,11 +156,11 @@ def fingerprints(*columns: NDArray[Any] | Iterable[object], seed: int = FINGERPR
     (2,)
     """
     if not columns:
-        raise InvalidArgument("fingerprints() got no key column; pass at least one")
+        raise InvalidArgumentError("fingerprints() got no key column; pass at least one")
     arrays = [_column(each) for each in columns]
     lengths = {len(a) for a in arrays}
     if len(lengths) > 1:
-        raise InvalidArgument(f"key columns have different lengths {sorted(lengths)}; pass one value per row")
+        raise InvalidArgumentError(f"key columns have different lengths {sorted(lengths)}; pass one value per row")
     running = np.full(lengths.pop(), whole("seed", seed, -(2**63)), dtype=np.int64)
     for array in arrays:
         _fold_column(array, running)
@@ -186,9 +186,9 @@ def as_fingerprints(values: ArrayLike) -> NDArray[np.int64]:
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.ndim != 1:
-        raise InvalidArgument(f"fingerprints must be one-dimensional, got shape {array.shape}")
+        raise InvalidArgumentError(f"fingerprints must be one-dimensional, got shape {array.shape}")
     if array.dtype.kind not in "iu":
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"fingerprints must be 64-bit integers, got {array.dtype}; make them with fingerprints(column)"
         )
     return np.ascontiguousarray(array.view(np.int64) if array.dtype == np.uint64 else array, dtype=np.int64)
@@ -216,10 +216,14 @@ def _column(values: NDArray[Any] | Iterable[object]) -> NDArray[Any]:
     """A key column as a one-dimensional array: NumPy's own type, or Python objects."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise InvalidArgument(f"a key column must be one-dimensional, got shape {values.shape}; pass columns apart")
+            raise InvalidArgumentError(
+                f"a key column must be one-dimensional, got shape {values.shape}; pass columns apart"
+            )
         return values.astype(values.dtype.newbyteorder("="), copy=False)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"a key column must be a list of values, got {values!r}; use fingerprint() for one key")
+        raise InvalidArgumentError(
+            f"a key column must be a list of values, got {values!r}; use fingerprint() for one key"
+        )
     items = [value.item() if isinstance(value, np.generic) else value for value in values]
     array = np.empty(len(items), dtype=np.object_)
     array[:] = items
@@ -247,7 +251,7 @@ def _fold_column(array: NDArray[Any], running: NDArray[np.int64]) -> None:
     elif kind == "b" or (kind == "i" and size < 8):
         _fold_ints(array.astype(np.int64), valid, running)
     else:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"cannot fingerprint values of type {array.dtype}; "
             "use signed integers of at most 64 bits, floats, booleans, str or bytes"
         )
@@ -263,9 +267,11 @@ def _typed(array: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[Any]:
             try:
                 return np.array([value if ok else 0 for value, ok in zip(array, valid, strict=True)], dtype=dtype)
             except OverflowError as error:
-                raise InvalidArgument(f"an integer key does not fit 64 bits ({error}); pass it as str") from error
+                raise InvalidArgumentError(f"an integer key does not fit 64 bits ({error}); pass it as str") from error
     names = ", ".join(sorted(t.__name__ for t in types))
-    raise InvalidArgument(f"a key column must hold one type of int, float, bool, str or bytes (and None), got {names}")
+    raise InvalidArgumentError(
+        f"a key column must hold one type of int, float, bool, str or bytes (and None), got {names}"
+    )
 
 
 def _packed(array: NDArray[Any], valid: NDArray[np.bool_]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -276,6 +282,6 @@ def _packed(array: NDArray[Any], valid: NDArray[np.bool_]) -> tuple[NDArray[np.u
             for value, ok in zip(array.tolist(), valid, strict=True)
         ]
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"a key is not valid Unicode ({error}); Spark strings are UTF-8") from error
+        raise InvalidArgumentError(f"a key is not valid Unicode ({error}); Spark strings are UTF-8") from error
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return np.frombuffer(b"".join(parts), dtype=np.uint8), ends

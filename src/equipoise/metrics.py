@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _ROUNDING = 1e-9  # sums taken in another order differ by less than this part of their value
 
@@ -100,10 +100,12 @@ def average_imbalance_fraction_of_loads(history: ArrayLike) -> float:
     """
     rows = _numbers(history, "history")
     if rows.ndim != 2:
-        raise InvalidArgument(f"history must have one row of loads for each record, got shape {rows.shape}")
+        raise InvalidArgumentError(f"history must have one row of loads for each record, got shape {rows.shape}")
     _amounts(rows.reshape(-1), "history")
     if np.any(np.diff(rows, axis=0) < 0):
-        raise InvalidArgument("a load in history falls; loads count from the start of the stream, add up the records")
+        raise InvalidArgumentError(
+            "a load in history falls; loads count from the start of the stream, add up the records"
+        )
     total = float(rows[-1].sum())
     if total == 0:
         return 0.0
@@ -162,7 +164,7 @@ def overall_imbalance(relative_imbalances: ArrayLike) -> float:
     """
     values = _vector(relative_imbalances, "relative_imbalances")
     if not np.all(values > 0):
-        raise InvalidArgument("relative imbalances are ratios above 0; get each from relative_load_imbalance()")
+        raise InvalidArgumentError("relative imbalances are ratios above 0; get each from relative_load_imbalance()")
     return _geometric_mean(values)
 
 
@@ -186,7 +188,9 @@ def balance_penalty(loads: ArrayLike, theta: float) -> float:
     """
     theta = at_least("theta", theta, 0)
     if theta == 0:
-        raise InvalidArgument(f"theta is the allowed deviation from the average load and must exceed 0, got {theta}")
+        raise InvalidArgumentError(
+            f"theta is the allowed deviation from the average load and must exceed 0, got {theta}"
+        )
     values = _amounts(loads, "loads")
     total = float(values.sum())
     if total == 0:
@@ -236,7 +240,7 @@ def relative_migration(migrated: float, total: float, partitions: int) -> float:
     partitions = whole("partitions", partitions, 1)
     moved, state = at_least("migrated", migrated, 0), at_least("total", total, 0)
     if moved > state * (1 + _ROUNDING):
-        raise InvalidArgument(f"migrated state {moved} exceeds the total {state}; give both in the same unit")
+        raise InvalidArgumentError(f"migrated state {moved} exceeds the total {state}; give both in the same unit")
     return moved * partitions / state if state > 0 else 0.0
 
 
@@ -261,11 +265,11 @@ def count_distinct_keys(keys: ArrayLike, assignment: ArrayLike, parts: int) -> N
     targets = _assignment(assignment, parts)
     names = _array(keys, "keys")
     if names.shape != targets.shape:
-        raise InvalidArgument(f"{names.size} keys but {targets.size} assignments; give one for each message")
+        raise InvalidArgumentError(f"{names.size} keys but {targets.size} assignments; give one for each message")
     try:
         distinct, index = np.unique(names, return_inverse=True)
     except TypeError as error:  # objects without an order among them
-        raise InvalidArgument(f"keys must be of one kind, {error}; give their fingerprints") from error
+        raise InvalidArgumentError(f"keys must be of one kind, {error}; give their fingerprints") from error
     fragments = np.unique(targets * len(distinct) + index)
     return np.bincount(fragments // len(distinct), minlength=parts)
 
@@ -324,7 +328,7 @@ def key_split_ratio(cardinalities: ArrayLike, distinct_keys: int) -> float:
     distinct_keys = whole("distinct_keys", distinct_keys, 0)
     fragments = float(counts.sum())
     if not counts.max() <= distinct_keys <= fragments:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{distinct_keys} distinct keys cannot make {fragments:g} fragments, up to {counts.max():g} in one block; "
             "count a key once in distinct_keys and once for each block it is in"
         )
@@ -361,9 +365,9 @@ def micropartitioning_imbalance(
     weights = _amounts([size_weight, cardinality_weight, split_weight], "weights")
     sizes, cardinalities = _amounts(sizes, "sizes"), _amounts(cardinalities, "cardinalities")
     if abs(weights.sum() - 1) > _ROUNDING:
-        raise InvalidArgument(f"the three weights must add up to 1, got {weights.sum():.6g}")
+        raise InvalidArgumentError(f"the three weights must add up to 1, got {weights.sum():.6g}")
     if len(sizes) != len(cardinalities):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{len(sizes)} sizes but {len(cardinalities)} cardinalities; give one of each for every block"
         )
     measures = (
@@ -471,7 +475,7 @@ def lower_bound(partitions: int, hottest_share: float) -> float:
     """
     share = at_least("hottest_share", hottest_share, 0)
     if share > 1:
-        raise InvalidArgument(f"the hottest share is a fraction of the whole load, in [0, 1], got {hottest_share}")
+        raise InvalidArgumentError(f"the hottest share is a fraction of the whole load, in [0, 1], got {hottest_share}")
     return max(1.0, whole("partitions", partitions, 1) * share)
 
 
@@ -480,14 +484,16 @@ def _array(values: ArrayLike, name: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise InvalidArgument(f"{name} cannot be read as an array: {error}") from error
+        raise InvalidArgumentError(f"{name} cannot be read as an array: {error}") from error
 
 
 def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """Array of numbers; text is none, even where it spells one."""
     array = _array(values, name)
     if array.dtype.kind not in "iuf":
-        raise InvalidArgument(f"{name} must be numbers, got an array of {array.dtype}; convert them to float first")
+        raise InvalidArgumentError(
+            f"{name} must be numbers, got an array of {array.dtype}; convert them to float first"
+        )
     return array.astype(np.float64, copy=False)
 
 
@@ -495,9 +501,9 @@ def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """One-dimensional array with at least one number, none of them NaN."""
     array = _numbers(values, name)
     if array.ndim != 1 or array.size == 0:
-        raise InvalidArgument(f"{name} must be a list of at least one number, got shape {array.shape}")
+        raise InvalidArgumentError(f"{name} must be a list of at least one number, got shape {array.shape}")
     if np.isnan(array).any():
-        raise InvalidArgument(f"{name} holds NaN; replace what is unknown by a number first")
+        raise InvalidArgumentError(f"{name} holds NaN; replace what is unknown by a number first")
     return array
 
 
@@ -506,7 +512,7 @@ def _amounts(values: ArrayLike, name: str) -> NDArray[np.float64]:
     array = _vector(values, name)
     if not np.all(np.isfinite(array) & (array >= 0)):
         bad = array[~(np.isfinite(array) & (array >= 0))][0]
-        raise InvalidArgument(f"{name} must be finite numbers of at least 0, got {bad}")
+        raise InvalidArgumentError(f"{name} must be finite numbers of at least 0, got {bad}")
     return array
 
 
@@ -514,11 +520,11 @@ def _assignment(values: ArrayLike, workers: int) -> NDArray[np.int64]:
     """Vector of workers in 0 .. workers - 1."""
     array = _array(values, "an assignment")
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"an assignment is a list of at least one worker number, got {array.dtype} of shape {array.shape}"
         )
     if array.min() < 0 or array.max() >= workers:
-        raise InvalidArgument(f"an assignment names a worker outside 0..{workers - 1}")
+        raise InvalidArgumentError(f"an assignment names a worker outside 0..{workers - 1}")
     return array.astype(np.int64, copy=False)
 
 

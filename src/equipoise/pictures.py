@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument, MissingPackage, StorageFailed
+from equipoise.errors import InvalidArgumentError, MissingPackageError, StorageError
 from equipoise.metrics import load_imbalance
 
 if TYPE_CHECKING:
@@ -170,16 +170,16 @@ def save(figure: "Figure", path: str) -> None:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise StorageFailed(f"the picture {path} cannot be written: {error}; name another place") from error
+        raise StorageError(f"the picture {path} cannot be written: {error}; name another place") from error
 
 
 def require_picture(path: str) -> None:
     """Raise before work whose picture could not be written: no matplotlib, no such folder, or an unknown format."""
     formats = _matplotlib().figure.Figure().canvas.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in formats:
-        raise InvalidArgument(f"a picture cannot be written as {path}; end it with .{', .'.join(sorted(formats))}")
+        raise InvalidArgumentError(f"a picture cannot be written as {path}; end it with .{', .'.join(sorted(formats))}")
     if not Path(path).parent.is_dir():
-        raise InvalidArgument(f"the folder of {path} does not exist; make it first")
+        raise InvalidArgumentError(f"the folder of {path} does not exist; make it first")
 
 
 _MOST_MARKS = 9
@@ -281,7 +281,7 @@ def _finish_panel(axes: Any, panel: Panel) -> None:
 
 
 def require_matplotlib() -> None:
-    """Raise ``MissingPackage``, saying how to install it, before work whose picture could not be drawn."""
+    """Raise ``MissingPackageError``, saying how to install it, before work whose picture could not be drawn."""
     _matplotlib()
 
 
@@ -329,5 +329,5 @@ def _matplotlib() -> Any:
     try:
         import matplotlib.figure  # noqa: PLC0415 - an optional package
     except ImportError as error:
-        raise MissingPackage("pictures need matplotlib; install it with: pip install 'equipoise[plot]'") from error
+        raise MissingPackageError("pictures need matplotlib; install it with: pip install 'equipoise[plot]'") from error
     return matplotlib

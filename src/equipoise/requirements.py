@@ -8,7 +8,7 @@ from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from pathlib import Path
 
-from equipoise.errors import SparkUnavailable
+from equipoise.errors import SparkUnavailableError
 
 MINIMUM_JAVA = 17
 """Oldest Java that Spark 4 runs on."""
@@ -21,32 +21,32 @@ _INSTALL_JAVA = "install it with: apt-get install openjdk-17-jre-headless (or br
 
 
 def require_pyspark() -> None:
-    """Raise ``SparkUnavailable``, saying how to install it, if pyspark is missing or too old."""
+    """Raise ``SparkUnavailableError``, saying how to install it, if pyspark is missing or too old."""
     if find_spec("pyspark") is None:
-        raise SparkUnavailable(
+        raise SparkUnavailableError(
             "this needs Spark, and pyspark is not installed; install it with: pip install 'equipoise[spark]'"
         )
     require_spark_version(version_of("pyspark"))
 
 
 def require_spark_version(version: str) -> None:
-    """Raise ``SparkUnavailable`` if a Spark is too old."""
+    """Raise ``SparkUnavailableError`` if a Spark is too old."""
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_SPARK:
-        raise SparkUnavailable(
+        raise SparkUnavailableError(
             f"Spark {version} cannot place rows by partition number (repartitionById); use Spark 4.1 or newer"
         )
 
 
 def require_java() -> None:
-    """Raise ``SparkUnavailable``, saying how to install it, if there is no Java that Spark can run on.
+    """Raise ``SparkUnavailableError``, saying how to install it, if there is no Java that Spark can run on.
 
     A client of Spark Connect needs no Java; call this only before a local Spark is started.
     """
     found = java_version()
     if found is None:
-        raise SparkUnavailable(f"{_JAVA_NEEDED}, but no Java was found; {_INSTALL_JAVA}")
+        raise SparkUnavailableError(f"{_JAVA_NEEDED}, but no Java was found; {_INSTALL_JAVA}")
     if found < MINIMUM_JAVA:
-        raise SparkUnavailable(f"{_JAVA_NEEDED}, but Java {found} was found; {_INSTALL_JAVA}")
+        raise SparkUnavailableError(f"{_JAVA_NEEDED}, but Java {found} was found; {_INSTALL_JAVA}")
 
 
 def java_version() -> int | None:

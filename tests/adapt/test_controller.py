@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import KIP, InvalidArgument, Mismatch, Plan, Planner, diff, uniform_plan
-from equipoise.adapt import BatchLoads, Controller, MeasuredLoads, Policy, Work
+from equipoise import KIP, InvalidArgumentError, MismatchError, Plan, Planner, diff, uniform_plan
+from equipoise.adapt import BatchLoads, Controller, Policy, StreamLoadRecord, Work
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan.cost import price
 from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints
@@ -59,7 +59,7 @@ def stream(controller, plan, batches, measure, **measuring):
 
 def skewed(groups=64, hot=20_000, state=None):
     """Record of a load with one hot key among even groups."""
-    loads = MeasuredLoads(groups)
+    loads = StreamLoadRecord(groups)
     works = {g: Work(1000.0, 1.0, state) for g in range(groups)}
     works[0] = Work(1000.0 + hot, 1.0 + hot / 1000, state)
     return loads.add(BatchLoads(groups, works, listed={0: Work(hot, hot / 1000)}))
@@ -77,7 +77,7 @@ def records(draw):
     keys = rng.permutation(5000)[:40].astype(np.int64)
     isolated = {int(k): int(rng.integers(partitions)) for k in keys[: draw(st.integers(0, 10))]}
     plan = Plan(partitions, rng.integers(0, partitions, groups), isolated, version=5)
-    loads = MeasuredLoads(groups, load=draw(st.sampled_from(["auto", "seconds", "rows"])))
+    loads = StreamLoadRecord(groups, load=draw(st.sampled_from(["auto", "seconds", "rows"])))
     for _ in range(2):
         rows = rng.pareto(1.0, groups + len(keys)) * 1000
         works = [Work(float(r), float(r * rng.random()), float(rng.random() * 1e6)) for r in rows]
@@ -109,7 +109,7 @@ def test_a_replan_never_exceeds_the_budget_and_is_never_worse(record, part, plan
 @settings(deadline=None, max_examples=100)
 def test_equal_arguments_give_equal_decisions(record, partitions):
     plan, loads = record
-    again = MeasuredLoads.from_bytes(loads.to_bytes())
+    again = StreamLoadRecord.from_bytes(loads.to_bytes())
     one, other = (decide(Policy(), plan, each, partitions=partitions) for each in (loads, again))
     assert one == other
     assert one.reason
@@ -291,7 +291,7 @@ def test_budgets_limit_what_moves():
 
 def test_the_load_of_few_rows_may_be_chance():
     plan = uniform_plan(4, 64)
-    few = MeasuredLoads(64).add(BatchLoads(64, {0: Work(12, 1), 1: Work(6, 1), 2: Work(5, 1), 3: Work(7, 1)}))
+    few = StreamLoadRecord(64).add(BatchLoads(64, {0: Work(12, 1), 1: Work(6, 1), 2: Work(5, 1), 3: Work(7, 1)}))
     decision = decide(Policy(), plan, few)
     assert decision.action == "keep"
     assert "may be chance: 30 rows explain" in decision.reason
@@ -301,7 +301,7 @@ def test_chance_is_reckoned_of_what_lies_beside_the_hottest_key():
     def decision(rows, hot, beside):  # a key of three partitions' load, in the partition of group 0
         work = {group: Work(rows, rows / 100) for group in range(1, 64) if group % 16}
         work |= {0: Work(hot + beside, (hot + beside) / 100)}
-        loads = MeasuredLoads(64).add(BatchLoads(64, work, listed={64: Work(hot, hot / 100)}))
+        loads = StreamLoadRecord(64).add(BatchLoads(64, work, listed={64: Work(hot, hot / 100)}))
         return decide(Policy(), uniform_plan(16, 64), loads)
 
     crowded = decision(10, 150, 50)
@@ -318,7 +318,7 @@ def test_what_is_saved_may_be_chance_too():
 
     def decision(rows):
         work = {group: Work(round(rows * share), rows * share) for group, share in shares.items()}
-        return decide(policy, plan, MeasuredLoads(4).add(BatchLoads(4, work)))
+        return decide(policy, plan, StreamLoadRecord(4).add(BatchLoads(4, work)))
 
     many, few = decision(100_000), decision(700)
     assert many.applied
@@ -346,15 +346,15 @@ def test_a_stored_record_goes_on_only_by_the_same_rule():
     stored = loads.to_bytes()
     assert Controller().loads(plan, stored).to_bytes() == stored
     assert Controller(Policy(load="rows")).loads(plan, stored).total == 0
-    with pytest.raises(Mismatch, match="64 tail groups"):
+    with pytest.raises(MismatchError, match="64 tail groups"):
         Controller().loads(uniform_plan(4, 128), stored)
 
 
 def test_loads_of_another_history_and_impossible_figures_are_refused():
     plan, loads = uniform_plan(4, 64), skewed()
-    with pytest.raises(Mismatch, match="hash seed"):
+    with pytest.raises(MismatchError, match="hash seed"):
         decide(Policy(), uniform_plan(4, 64, hash_seed=7), loads)
-    with pytest.raises(InvalidArgument, match="batch_seconds"):
+    with pytest.raises(InvalidArgumentError, match="batch_seconds"):
         decide(Policy(), plan, loads, batch_seconds=-1)
-    with pytest.raises(InvalidArgument, match="move_rate"):
+    with pytest.raises(InvalidArgumentError, match="move_rate"):
         decide(Policy(), plan, loads, move_rate=0)

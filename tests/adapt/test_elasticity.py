@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.adapt import Elastic, busy_fraction
 
 
@@ -73,12 +73,12 @@ def test_one_batch_that_disagrees_starts_the_count_anew():
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(options, complaint):
-    with pytest.raises(InvalidArgument, match=complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
         Elastic(**{"minimum": 2, "maximum": 8} | options)
 
 
 def test_a_busy_fraction_needs_a_target():
-    with pytest.raises(InvalidArgument, match="target_seconds"):
+    with pytest.raises(InvalidArgumentError, match="target_seconds"):
         busy_fraction(1.0, 4, 0)
-    with pytest.raises(InvalidArgument, match="a busy fraction"):
+    with pytest.raises(InvalidArgumentError, match="a busy fraction"):
         Elastic(1, 4).propose([-1.0] * 3, 2)

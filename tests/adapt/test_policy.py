@@ -1,6 +1,6 @@
 import pytest
 
-from equipoise import KIP, InvalidArgument
+from equipoise import KIP, InvalidArgumentError
 from equipoise.adapt import Policy
 
 
@@ -30,5 +30,5 @@ def test_the_smaller_of_two_budgets_counts():
     ],
 )
 def test_a_policy_that_cannot_be_followed_is_refused(options, complaint):
-    with pytest.raises(InvalidArgument, match=complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
         Policy(**options)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
-from equipoise import CheckpointInUse, InvalidArgument, StorageFailed
+from equipoise import CheckpointInUseError, InvalidArgumentError, StorageError
 from equipoise.cli import state
 from equipoise.cli.commands import app
 from equipoise.framing import seal, unseal
@@ -18,11 +18,11 @@ from equipoise.plan import KIP, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
 from equipoise.state import snapshots
-from equipoise.state.checkpoint import Checkpoint, Wishes
+from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.compaction import compact as make_small
-from equipoise.state.contents import local_states
-from equipoise.state.history import history_rows
+from equipoise.state.history import batch_log_rows
 from equipoise.state.log import CommitLog
+from equipoise.state.state_dump import local_states
 from equipoise.storage import Storage
 
 run = CliRunner().invoke
@@ -131,10 +131,10 @@ def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
     query = count(checkpoint)
     found = query.process(pd.DataFrame({"k": ["hot", "k1"]}))
     assert found.set_index("k")["n"].to_dict() == {"hot": 2001, "k1": 5}
-    with pytest.raises(InvalidArgument, match="not kept any more"):
+    with pytest.raises(InvalidArgumentError, match="not kept any more"):
         list(local_states(checkpoint, 3))
     result = run(app, ["state", "compact", checkpoint])
-    assert isinstance(result.exception, CheckpointInUse)
+    assert isinstance(result.exception, CheckpointInUseError)
     query.close()
     told("state", "compact", checkpoint)
     query = count(checkpoint, str(tmp_path / "elsewhere"))
@@ -164,9 +164,9 @@ def test_whatever_a_key_holds_is_shown_as_it_is(tmp_path):
 def test_a_damaged_claim_or_wish_is_found_too(checkpoint):
     told("plan", "pin", checkpoint)
     assert "as they were written" in told("state", "verify", checkpoint)
-    (wishes,) = [path for path in Path(checkpoint).iterdir() if path.name == "wishes"]
-    wishes.write_bytes(wishes.read_bytes()[:-1])
-    assert "wishes" in told("state", "verify", checkpoint, code=1)
+    (overrides,) = [path for path in Path(checkpoint).iterdir() if path.name == "overrides"]
+    overrides.write_bytes(overrides.read_bytes()[:-1])
+    assert "overrides" in told("state", "verify", checkpoint, code=1)
 
 
 def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, monkeypatch):
@@ -174,7 +174,7 @@ def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, 
     first = state._checks(checkpoint)
 
     def damaged():
-        raise StorageFailed("it is not there")
+        raise StorageError("it is not there")
 
     looks = [(first[0] - 1, [("a file of the version before", damaged)]), first]
     monkeypatch.setattr(state, "_checks", lambda _: looks.pop(0))
@@ -185,7 +185,7 @@ def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, 
 @pytest.mark.parametrize("target", ["", "there/is/none.json"])
 def test_a_result_that_could_not_be_written_is_refused_first(checkpoint, tmp_path, target):
     result = run(app, ["state", "show", checkpoint, "--json", str(tmp_path / target)])
-    assert isinstance(result.exception, InvalidArgument)
+    assert isinstance(result.exception, InvalidArgumentError)
 
 
 def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_path):
@@ -237,11 +237,11 @@ def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeyp
 def test_verify_checks_the_plan_that_is_pinned(checkpoint):
     folder = Checkpoint(Storage(checkpoint))
     pinned = folder.keep_plan(uniform_plan(7))
-    folder.wish(Wishes(hold=pinned))
+    folder.override(Overrides(hold=pinned))
     assert "as they were written" in told("state", "verify", checkpoint)
     (Path(checkpoint) / "plans" / f"{pinned}.json").unlink()
     assert "which is to be held" in " ".join(told("state", "verify", checkpoint, "--json", "-", code=1).split())
-    folder.wish(Wishes(hold="hash"))
+    folder.override(Overrides(hold="hash"))
     assert "as they were written" in told("state", "verify", checkpoint)
 
 
@@ -255,7 +255,7 @@ def test_verify_ends_although_a_query_goes_on(checkpoint, monkeypatch, problems,
 
         def check(problem=made[-1]):
             if problem != ".":
-                raise StorageFailed(problem)
+                raise StorageError(problem)
 
         return -1, [("file", check)]
 
@@ -281,11 +281,11 @@ def test_verify_checks_the_spool_too(checkpoint, tmp_path):
 
 def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):
     assert "not delivered" not in told("state", "history", checkpoint)
-    assert [row["delivered"] for row in history_rows(checkpoint)] == [True] * 4
+    assert [row["delivered"] for row in batch_log_rows(checkpoint)] == [True] * 4
     (Path(checkpoint) / "spark" / "commits" / "3").unlink()
     shown = told("state", "history", checkpoint)
     assert "batch 3 is committed, not delivered; the next start delivers it" in shown
-    assert [row["delivered"] for row in history_rows(checkpoint)] == [True, True, True, False]
+    assert [row["delivered"] for row in batch_log_rows(checkpoint)] == [True, True, True, False]
     storage = Storage(checkpoint)
     Checkpoint(storage).mark_delivered(CommitLog(storage).read(4))
     assert "not delivered" not in told("state", "history", checkpoint)

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument, ServerFailed
+from equipoise import InvalidArgumentError, ServerError
 from equipoise.cli import dashboard
 from equipoise.cli.commands import app
 from equipoise.spark import Aggregator, LocalQuery
@@ -73,17 +73,17 @@ def test_it_serves_until_it_is_interrupted_and_needs_no_spark(checkpoint):
 
 def test_bad_input_is_told(checkpoint, tmp_path):
     answer = run(app, ["dashboard", str(tmp_path / "none")])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
     assert "checkpointLocation" in str(answer.exception)
     answer = run(app, ["dashboard", checkpoint, "--host", "0.0.0.0", "--port", "0"])  # noqa: S104 - it is refused
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
     assert "--token" in str(answer.exception)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         answer = run(app, ["dashboard", checkpoint, "--port", str(taken.getsockname()[1])])
-        assert isinstance(answer.exception, ServerFailed)
+        assert isinstance(answer.exception, ServerError)
     assert run(app, ["dashboard", checkpoint, "--port", "70000"]).exit_code == 2
     answer = run(app, ["dashboard", checkpoint, "--json", str(tmp_path / "none" / "x.json")])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
 
 
 def test_a_page_is_opened_only_where_there_is_a_screen(monkeypatch):

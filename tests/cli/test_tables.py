@@ -9,7 +9,7 @@ from typing import get_args
 import pandas as pd
 import pytest
 
-from equipoise import AlreadyThere, InvalidArgument, SparkFailed, SparkUnavailable, fingerprint
+from equipoise import AlreadyExistsError, InvalidArgumentError, SparkError, SparkUnavailableError, fingerprint
 from equipoise.cli.advise import OperationName
 from equipoise.cli.session import named_values, spark_session
 from equipoise.cli.tables import format_of
@@ -87,7 +87,7 @@ def test_a_table_is_balanced_and_nothing_is_replaced_unasked(visits, told, refus
     assert sorted(written["ms"]) == list(range(1000))
     files = {path: pd.read_parquet(path) for path in target.glob("*.parquet")}
     assert len([path for path, rows in files.items() if "hot" in set(rows["host"])]) == 1
-    assert "--mode overwrite" in refused(AlreadyThere, *command)
+    assert "--mode overwrite" in refused(AlreadyExistsError, *command)
     assert "fullest 2.40 x the mean" in told(*command, "--mode", "overwrite")
     assert spark.read.parquet(str(target)).count() == 1000
     told(*command, "--mode", "append", "--planner", "scan")
@@ -134,7 +134,7 @@ def test_formats_are_told_by_suffixes_and_by_the_files_of_a_folder(visits, tmp_p
     ],
 )
 def test_bad_input_is_told_in_our_words(visits, refused, arguments, message):
-    assert message in refused(InvalidArgument, *(each.format(visits) for each in arguments))
+    assert message in refused(InvalidArgumentError, *(each.format(visits) for each in arguments))
     assert not (visits / "new").exists()
 
 
@@ -146,10 +146,10 @@ def test_wrong_usage_has_exit_code_2(visits, told):
 
 def test_what_fails_in_spark_is_told_without_its_trace(visits, refused):
     weight = "assert_true(ms < 500) IS NULL"
-    message = refused(InvalidArgument, "profile", visits / "visits.parquet", "-k", "host", "--weight", weight)
+    message = refused(InvalidArgumentError, "profile", visits / "visits.parquet", "-k", "host", "--weight", weight)
     assert "not a number" in message
     number = "if(ms < 500, 1, raise_error('too slow'))"
-    message = refused(SparkFailed, "profile", visits / "visits.parquet", "-k", "host", "--weight", number)
+    message = refused(SparkError, "profile", visits / "visits.parquet", "-k", "host", "--weight", number)
     assert "too slow" in message
     assert "at org.apache" not in message
 
@@ -165,7 +165,7 @@ def test_without_java_the_command_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with (
-        pytest.raises(SparkUnavailable, match="no Java was found; install it with"),
+        pytest.raises(SparkUnavailableError, match="no Java was found; install it with"),
         spark_session(None, None, None, lambda _: None),
     ):
         pass

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from equipoise import CheckFailed
+from equipoise import CheckError
 from equipoise.checks import check_blocks, check_buckets
 from equipoise.microbatch import BLOCKS, level_buckets, prompt_blocks, prompt_buckets
 from equipoise.microbatch.blocks import Blocks
@@ -47,18 +47,18 @@ def in_one_block(batch, count):
     ],
 )
 def test_broken_methods_are_found(make, told):
-    with pytest.raises(CheckFailed, match=told):
+    with pytest.raises(CheckError, match=told):
         check_blocks(make)
 
 
 def test_broken_promises_are_found():
-    with pytest.raises(CheckFailed, match="exceeds its capacity"):
+    with pytest.raises(CheckError, match="exceeds its capacity"):
         check_blocks(in_one_block, capacity=True)
-    with pytest.raises(CheckFailed, match="is in several blocks"):
+    with pytest.raises(CheckError, match="is in several blocks"):
         check_blocks(BLOCKS["prompt"], whole_keys=True)
-    with pytest.raises(CheckFailed, match=r"split key .* went to"):
+    with pytest.raises(CheckError, match=r"split key .* went to"):
         check_buckets(lambda keys, *_: (np.arange(len(keys)) % _[-1]).astype(np.int32))
-    with pytest.raises(CheckFailed, match="outside of 0"):
+    with pytest.raises(CheckError, match="outside of 0"):
         check_buckets(lambda keys, *_: np.full(len(keys), 99, dtype=np.int32))
 
 

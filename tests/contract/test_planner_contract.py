@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from equipoise.checks import check_planner
-from equipoise.errors import CheckFailed
+from equipoise.errors import CheckError
 from equipoise.plan import KIP, PLANNERS, Mixed, Planner, Readj, Redist, Resource, Scan, Utility
 from equipoise.plan.planner import Problem, Proposal
 
@@ -80,5 +80,5 @@ class Stubborn(Broken):
     ],
 )
 def test_a_broken_promise_is_noticed(planner, complaint):
-    with pytest.raises(CheckFailed, match=complaint):
+    with pytest.raises(CheckError, match=complaint):
         check_planner(planner)

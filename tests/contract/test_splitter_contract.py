@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from equipoise.checks import check_splitter
-from equipoise.errors import CheckFailed
+from equipoise.errors import CheckError
 from equipoise.split import SPLITTERS, KeyGrouping, PartialKey, make_splitter
 
 
@@ -102,5 +102,5 @@ class Lenient(KeyGrouping):
     ],
 )
 def test_a_broken_promise_is_noticed(kind, complaint):
-    with pytest.raises(CheckFailed, match=complaint):
+    with pytest.raises(CheckError, match=complaint):
         check_splitter(partial(lambda workers, seed, kind: kind(workers, seed=seed), kind=kind))

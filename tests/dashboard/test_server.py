@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise import InvalidArgument, ServerFailed
+from equipoise import InvalidArgumentError, ServerError
 from equipoise.dashboard import DashboardServer, Watcher, server
 
 
@@ -168,21 +168,21 @@ def test_the_token_is_asked_for_everywhere(serve, lived):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org"])  # noqa: S104 - they are refused
 def test_elsewhere_than_on_loopback_a_token_is_needed(lived, host):
-    with pytest.raises(InvalidArgument, match=r"needs a token; give --token, or stay on 127\.0\.0\.1"):
+    with pytest.raises(InvalidArgumentError, match=r"needs a token; give --token, or stay on 127\.0\.0\.1"):
         DashboardServer(Watcher(lived), host)
-    with pytest.raises(InvalidArgument, match="needs a token"):
+    with pytest.raises(InvalidArgumentError, match="needs a token"):
         DashboardServer(Watcher(lived), host, token="")
 
 
 def test_a_port_that_is_taken_is_told(serving, lived):
-    with pytest.raises(ServerFailed, match=rf"cannot listen on 127\.0\.0\.1 port {serving.server_port}: .*--port 0"):
+    with pytest.raises(ServerError, match=rf"cannot listen on 127\.0\.0\.1 port {serving.server_port}: .*--port 0"):
         DashboardServer(Watcher(lived), port=serving.server_port)
 
 
 def test_it_listens_on_ipv6_loopback_too(serve, lived):
     try:
         serving = serve(lived, host="::1")
-    except ServerFailed as error:
+    except ServerError as error:
         pytest.skip(f"this machine has no IPv6 loopback: {error}")
     connection = http.client.HTTPConnection("::1", serving.server_port, timeout=30)
     connection.request("GET", "/data")

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.dashboard import Snapshot, Watcher, hot_keys, record
 from equipoise.dashboard.metrics_text import metrics_text
 from equipoise.framing import seal
@@ -19,8 +19,8 @@ from equipoise.metrics import load_imbalance
 from equipoise.microbatch.record_lines import line_of
 from equipoise.spark.stream import engine
 from equipoise.state import fencing
-from equipoise.state.checkpoint import Checkpoint, Wishes
-from equipoise.state.history import history_rows
+from equipoise.state.checkpoint import Checkpoint, Overrides
+from equipoise.state.history import batch_log_rows
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -34,7 +34,7 @@ def text_of(key):
 
 
 def test_the_batches_are_those_of_the_history(lived):
-    found, told = look(lived), history_rows(lived)
+    found, told = look(lived), batch_log_rows(lived)
     assert [each.batch for each in found.batches] == list(range(26)) == [each["batch"] for each in told]
     for each, row in zip(found.batches, told, strict=True):
         assert (each.rows, each.seconds, each.imbalance_rows) == (row["rows"], row["seconds"], row["imbalance_rows"])
@@ -85,7 +85,7 @@ def test_literal_keys_are_read_from_the_state(lived):
 
 
 def test_decisions_tell_reason_cost_and_gain_and_runs_of_keeping_are_one(lived):
-    found, told = look(lived), history_rows(lived)
+    found, told = look(lived), batch_log_rows(lived)
     decisions = found.decisions
     assert [each.last for each in decisions] == sorted((each.last for each in decisions), reverse=True)
     spans = [batch for each in decisions for batch in range(each.first, each.last + 1)]
@@ -153,7 +153,7 @@ def test_of_a_long_life_only_the_end_is_read(make_story, tmp_path, monkeypatch):
 
 def test_empty_running_finished_and_begun_anew(make_story, tmp_path):
     folder = tmp_path / "checkpoint"
-    with pytest.raises(InvalidArgument, match=r"there is no folder .*checkpointLocation"):
+    with pytest.raises(InvalidArgumentError, match=r"there is no folder .*checkpointLocation"):
         Watcher(str(folder))
     folder.mkdir()
     watcher = Watcher(str(folder), pause=0)
@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_read_is_named_and_what_was_read_stays(copied, fil
     assert found.status == ("newer" if harm is newer and not named_by_digest else "damaged")
     assert str(path) in found.message or path.name[:20] in found.message or "version 25" in found.message
     assert found.batches == []
-    Path(copied, "wishes").write_bytes(seal("wishes", 2, {"hold": "hash", "partitions": None}))
+    Path(copied, "overrides").write_bytes(seal("overrides", 2, {"hold": "hash", "partitions": None}))
     after = Watcher(str(copied), pause=0)
     after._seen = watcher._seen
     kept = after.look().snapshot
@@ -276,14 +276,14 @@ def test_wishes_are_told_in_words(copied):
     storage = Storage(str(copied))
     watcher = Watcher(str(copied), pause=0)
     assert watcher.look().snapshot.plan.held is None
-    Checkpoint(storage).wish(Wishes(hold=Checkpoint(storage).plan_names()[0], partitions=9))
+    Checkpoint(storage).override(Overrides(hold=Checkpoint(storage).plan_names()[0], partitions=9))
     assert watcher.look().snapshot.plan.held == "plan 0 and 9 partitions"
-    Checkpoint(storage).wish(Wishes(hold="hash"))
+    Checkpoint(storage).override(Overrides(hold="hash"))
     assert watcher.look().snapshot.plan.held == "plain hash"
 
 
 def test_the_source_of_planned_batches_is_shown_where_its_spool_is_named(lived, tmp_path):
-    with pytest.raises(InvalidArgument, match=r"there is no folder .*spool"):
+    with pytest.raises(InvalidArgumentError, match=r"there is no folder .*spool"):
         Watcher(lived, spool=str(tmp_path / "none"))
     assert look(lived).source == []
     lines = [

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.microbatch import Accumulator, post_sorted
 
 LETTERS = {letter: number for number, letter in enumerate("abcd")}
@@ -101,5 +101,5 @@ def small():
     ],
 )
 def test_wrong_arguments_are_told(call, message):
-    with pytest.raises(InvalidArgument, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         call()

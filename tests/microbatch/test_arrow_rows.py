@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from equipoise.microbatch.arrow_messages import Bounds, Messages
 from equipoise.microbatch.arrow_rows import ArrowRows
-from equipoise.microbatch.dead_letters import SHOWN, Refused, shown, shown_row
+from equipoise.microbatch.dead_letters import SHOWN, RefusedError, shown, shown_row
 
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
 BOUNDS = Bounds(rows=100_000, bytes=4 << 20)
@@ -39,7 +39,7 @@ def read(data, schema=SCHEMA, bounds=BOUNDS):
             for _, table, bad in reader.fitted(batch):
                 rows += table.to_pylist()
                 letters += bad
-    except Refused as error:
+    except RefusedError as error:
         return rows, letters, str(error)
     return rows, letters, None
 
@@ -90,14 +90,14 @@ import sys
 import pyarrow as pa
 from equipoise.microbatch.arrow_messages import Bounds
 from equipoise.microbatch.arrow_rows import ArrowRows
-from equipoise.microbatch.dead_letters import Refused
+from equipoise.microbatch.dead_letters import RefusedError
 
 schema = pa.schema({"word": pa.string(), "n": pa.int64()})
 bounds = Bounds(*map(int, sys.argv[1:]))
 try:
     for batch in ArrowRows(sys.stdin.buffer.read, lambda: None, schema, bounds).batches():
         print(len(batch), "rows")
-except Refused as error:
+except RefusedError as error:
     print(error)
 print(pa.default_memory_pool().max_memory())
 """
@@ -351,7 +351,7 @@ def test_older_versions_are_refused_by_name(version):
 def test_any_bytes_are_refused_or_read(data, has_prefix):
     prefix = b"\xff\xff\xff\xff" + struct.pack("<i", len(data)) if has_prefix else b""
     messages = Messages(io.BytesIO(prefix + data).read, lambda: None, BOUNDS)
-    with suppress(Refused):
+    with suppress(RefusedError):
         assert len(messages.read(8)) <= 8
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.metrics import (
     block_cardinality_imbalance,
     block_size_imbalance,
@@ -124,6 +124,6 @@ def test_level_blocks_are_no_worse_than_those_of_the_paper(keys, count):
 
 
 def test_wrong_arguments_are_told():
-    with pytest.raises(InvalidArgument, match="4 blocks for a batch of size 3"):
+    with pytest.raises(InvalidArgumentError, match="4 blocks for a batch of size 3"):
         prompt_blocks(post_sorted([1, 2, 3]), 4)
     assert len(prompt_blocks(post_sorted([]), 1).keys) == 0

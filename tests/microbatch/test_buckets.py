@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.microbatch import prompt_buckets
 
 CLUSTER = st.tuples(st.integers(0, 60), st.integers(1, 50), st.booleans())
@@ -34,5 +34,5 @@ def test_split_keys_meet_and_the_others_take_turns(clusters, count):
 
 
 def test_wrong_arguments_are_told():
-    with pytest.raises(InvalidArgument, match="2 keys, 1 sizes and 2 flags"):
+    with pytest.raises(InvalidArgumentError, match="2 keys, 1 sizes and 2 flags"):
         prompt_buckets([1, 2], [1], [True, False], 3)

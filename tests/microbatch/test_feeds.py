@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from equipoise import FeedFailed, InvalidArgument
+from equipoise import FeedError, InvalidArgumentError
 from equipoise.microbatch.connections import Sender
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
@@ -62,10 +62,10 @@ def test_a_replay_reads_the_columns_that_it_needs(tmp_path, monkeypatch):
 
 
 def test_a_replay_that_cannot_be_is_told(tmp_path):
-    with pytest.raises(FeedFailed, match=r"cannot replay .*no.parquet"):
+    with pytest.raises(FeedError, match=r"cannot replay .*no.parquet"):
         ReplayFeed(str(tmp_path / "no.parquet"), SCHEMA, Rate(1))
     pq.write_table(pa.table({"other": [1]}), tmp_path / "other.parquet")
-    with pytest.raises(FeedFailed, match="with the columns"):
+    with pytest.raises(FeedError, match="with the columns"):
         ReplayFeed(str(tmp_path / "other.parquet"), SCHEMA, Rate(1))
 
 
@@ -85,7 +85,7 @@ def test_generated_tuples_are_the_same_however_they_are_cut():
     assert len(once) == 150_000
     assert once == keys([0.3, 1.7, 6, 0.01, 20])
     assert set(once) <= set(range(50))
-    with pytest.raises(InvalidArgument, match="no other"):
+    with pytest.raises(InvalidArgumentError, match="no other"):
         GeneratedFeed(pa.schema({"other": pa.int64()}), Rate(1))
 
 
@@ -113,7 +113,7 @@ def test_a_function_is_asked_from_where_it_was_and_its_failure_is_told(calling):
     feed.open(1)
     assert [feed.read(5).table.to_pylist() for _ in range(2)] == [[{"key": 1, "value": 1}], [{"key": 2, "value": 2}]]
     assert feed.read(5).position == 4
-    with pytest.raises(FeedFailed, match="after position 4: ValueError: the well is dry"):
+    with pytest.raises(FeedError, match="after position 4: ValueError: the well is dry"):
         feed.read(5)
     empty = calling(lambda _: None)
     empty.open(None)
@@ -137,7 +137,7 @@ def test_a_position_that_a_function_changes_in_place_stays_what_it_was_for_its_r
 def test_a_position_that_cannot_be_kept_is_told(calling):
     feed = calling(lambda _: ([{"key": 1, "value": 1}], object()))
     feed.open(None)
-    with pytest.raises(FeedFailed, match="after position None: TypeError"):
+    with pytest.raises(FeedError, match="after position None: TypeError"):
         feed.read(5)
 
 
@@ -271,14 +271,14 @@ def test_a_sender_that_is_not_read_from_is_slowed_down_and_nothing_is_lost(liste
 
 def test_a_port_in_use_a_sender_that_is_not_there_and_a_strange_format_are_told(listening, taken):
     port = listening().port
-    with pytest.raises(FeedFailed, match=f"cannot listen on 127.0.0.1:{port}"):
+    with pytest.raises(FeedError, match=f"cannot listen on 127.0.0.1:{port}"):
         listening(port=port)
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         feed = listening(port=reserved.getsockname()[1], connect=True, patience=0.3)
-        with pytest.raises(FeedFailed, match="cannot reach the feed"):
+        with pytest.raises(FeedError, match="cannot reach the feed"):
             taken(feed, lambda *_: False)
-    with pytest.raises(InvalidArgument, match="format must be one of json, arrow"):
+    with pytest.raises(InvalidArgumentError, match="format must be one of json, arrow"):
         SocketFeed(TEXT, format="xml")
 
 
@@ -367,7 +367,7 @@ def test_a_sender_is_let_in_when_there_are_files_again(listening, monkeypatch, t
 def test_that_no_sender_can_be_let_in_is_told(listening, monkeypatch, taken):
     failing_accept(monkeypatch, 1_000_000)
     feed = listening(patience=0.2)
-    with pytest.raises(FeedFailed, match=r"no sender could be let in for 0.2 seconds.*Too many open files"):
+    with pytest.raises(FeedError, match=r"no sender could be let in for 0.2 seconds.*Too many open files"):
         taken(feed, lambda *_: False)
 
 

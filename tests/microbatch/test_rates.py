@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.microbatch.rates import CURVES, Rate
 
 
@@ -53,7 +53,7 @@ def test_a_ramp_goes_up_and_comes_back():
     ],
 )
 def test_curves_that_cannot_be_are_told(options, told):
-    with pytest.raises(InvalidArgument, match=told):
+    with pytest.raises(InvalidArgumentError, match=told):
         Rate(100, **options)
-    with pytest.raises(InvalidArgument, match="never comes"):
+    with pytest.raises(InvalidArgumentError, match="never comes"):
         Rate(0).when(1)

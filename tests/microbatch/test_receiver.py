@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import FeedFailed, InvalidArgument, PlanningFailed
+from equipoise import FeedError, InvalidArgumentError, PlanningError
 from equipoise.microbatch import BLOCKS, Accumulator
 from equipoise.microbatch import receiver as module
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed
@@ -180,7 +180,7 @@ def test_failures_reach_whoever_asks_for_batches(tmp_path, monkeypatch):
         raise ValueError("dry")
 
     receiver = started(tmp_path / "a", CallableFeed(dry, SCHEMA))
-    with pytest.raises(FeedFailed, match="dry"):
+    with pytest.raises(FeedError, match="dry"):
         wait_for(lambda: receiver.sealed > 1000)
     receiver.stop()
 
@@ -190,7 +190,7 @@ def test_failures_reach_whoever_asks_for_batches(tmp_path, monkeypatch):
 
     monkeypatch.setitem(module.BLOCKS, "level", slow)
     receiver = started(tmp_path / "b", generated(None, rate=5000))
-    with pytest.raises(PlanningFailed, match="longer than the interval"):
+    with pytest.raises(PlanningError, match="longer than the interval"):
         wait_for(lambda: receiver.sealed > 1000)
     receiver.stop()
 
@@ -221,19 +221,19 @@ def test_weights_are_sizes(tmp_path):
     ],
 )
 def test_cuttings_that_cannot_be_are_told(options, told):
-    with pytest.raises(InvalidArgument, match=told):
+    with pytest.raises(InvalidArgumentError, match=told):
         Cutting(**({"key": ("key",)} | options))
 
 
 def test_columns_that_cannot_be_used_are_told():
     schema = pa.schema({"when": pa.timestamp("us"), "k": pa.int32()})
     require_columns(schema, Cutting(("k",), weight="k"))
-    with pytest.raises(InvalidArgument, match="cannot be planned by"):
+    with pytest.raises(InvalidArgumentError, match="cannot be planned by"):
         require_columns(schema, Cutting(("when",)))
-    with pytest.raises(InvalidArgument, match="no key column 'x'"):
+    with pytest.raises(InvalidArgumentError, match="no key column 'x'"):
         require_columns(schema, Cutting(("x",)))
     for weight in ("when", "x"):
-        with pytest.raises(InvalidArgument, match="weight must be a column of numbers"):
+        with pytest.raises(InvalidArgumentError, match="weight must be a column of numbers"):
             require_columns(schema, Cutting(("k",), weight=weight))
 
 

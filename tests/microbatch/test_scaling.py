@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.microbatch import AutoScale
 
 BATCH = st.tuples(st.floats(0, 2), st.integers(1, 100), st.integers(1, 100))
@@ -83,9 +83,9 @@ def test_bounds_and_patience_hold(batches, patience, stride):
 
 
 def test_wrong_arguments_are_told():
-    with pytest.raises(InvalidArgument, match=r"maps is 9, outside of 1..8"):
+    with pytest.raises(InvalidArgumentError, match=r"maps is 9, outside of 1..8"):
         AutoScale(9, 1, most=8)
-    with pytest.raises(InvalidArgument, match="least 3 exceeds most 2"):
+    with pytest.raises(InvalidArgumentError, match="least 3 exceeds most 2"):
         AutoScale(3, 3, least=3, most=2)
-    with pytest.raises(InvalidArgument, match="step 2 leaves no load"):
+    with pytest.raises(InvalidArgumentError, match="step 2 leaves no load"):
         AutoScale(3, 3, threshold=1, step=2)

@@ -9,9 +9,9 @@ import threading
 import pyarrow as pa
 import pytest
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.microbatch import connections
-from equipoise.microbatch.dead_letters import DeadLetter, TimedOut
+from equipoise.microbatch.dead_letters import DeadLetter, TimedOutError
 from equipoise.microbatch.json_lines import parse_lines
 from equipoise.microbatch.receiver import Cutting, Receiver
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
@@ -98,7 +98,7 @@ def test_a_sender_gets_its_time_anew_only_for_what_is_complete(pair):
     assert (incoming.receive(10), incoming.begun) == (b"x", 2)
     clock.pass_by(1)
     pair[1].send(b"x")
-    with pytest.raises(TimedOut, match="no whole line or message for 10 seconds"):
+    with pytest.raises(TimedOutError, match="no whole line or message for 10 seconds"):
         incoming.receive(10)
 
 
@@ -116,7 +116,7 @@ def test_a_sender_that_may_rest_gets_its_time_when_it_begins(pair):
     pair[1].send(b"x")
     assert incoming.receive(10) == b"x"
     clock.pass_by(10)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOutError):
         incoming.receive(10)
     pair[1].send(b"z" * 5)
     pair[1].shutdown(socket.SHUT_WR)
@@ -433,7 +433,7 @@ def test_a_failure_of_our_own_is_told_and_other_senders_go_on(listening, monkeyp
 )
 def test_limits_that_cannot_be_are_told(limits):
     [name] = limits
-    with pytest.raises(InvalidArgument, match=name):
+    with pytest.raises(InvalidArgumentError, match=name):
         Limits(**limits)
 
 
@@ -443,12 +443,12 @@ def test_options_of_the_data_source_set_the_limits():
     assert options.keys() <= _OPTIONS
     assert _feed(options, SCHEMA, {})._limits == Limits(3, 120.0, 4, 5, 6, 7)
     assert _feed({"feed": "connect"}, SCHEMA, {})._limits == Limits()
-    with pytest.raises(InvalidArgument, match="option lineBytes must be a number, got 'long'"):
+    with pytest.raises(InvalidArgumentError, match="option lineBytes must be a number, got 'long'"):
         _feed(options | {"linebytes": "long"}, SCHEMA, {})
 
 
 def test_a_schema_that_json_cannot_have_is_told():
-    with pytest.raises(InvalidArgument, match=r"format json cannot read this schema: .*map.*; use format arrow"):
+    with pytest.raises(InvalidArgumentError, match=r"format json cannot read this schema: .*map.*; use format arrow"):
         SocketFeed(pa.schema({"m": pa.map_(pa.string(), pa.int64())}))
 
 

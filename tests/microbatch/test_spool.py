@@ -11,7 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equipoise import CheckpointInUse, Damaged, InvalidArgument, Mismatch, StorageFailed, UnknownFormat
+from equipoise import (
+    CheckpointInUseError,
+    DamagedError,
+    InvalidArgumentError,
+    MismatchError,
+    StorageError,
+    UnknownFormatError,
+)
 from equipoise.errors import EquipoiseError
 from equipoise.framing import seal
 from equipoise.microbatch import spool as module
@@ -95,7 +102,7 @@ def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowled
         log_of(tmp_path, 0).write_bytes(bytes(damaged))
         spool = claimed(tmp_path)
         if told:
-            with pytest.raises(Damaged, match="is damaged at byte 0"):
+            with pytest.raises(DamagedError, match="is damaged at byte 0"):
                 spool.unsealed()
         else:
             assert values(spool.unsealed()) == {0: [1]}
@@ -118,7 +125,7 @@ def test_a_flipped_bit_in_a_length_is_told_and_nothing_is_cut_off(tmp_path, clai
         damaged = bytearray(whole)
         damaged[ends[number] + bit // 8] ^= 1 << bit % 8
         log_of(tmp_path, 0).write_bytes(damaged)
-        with pytest.raises(Damaged, match=f"is damaged at byte {ends[number]}: a frame of"):
+        with pytest.raises(DamagedError, match=f"is damaged at byte {ends[number]}: a frame of"):
             again.unsealed()
         assert log_of(tmp_path, 0).read_bytes() == damaged
 
@@ -131,7 +138,7 @@ def test_a_frame_without_a_beginning_is_told_where_others_follow(tmp_path, claim
     whole, again = log_of(tmp_path, 0).read_bytes(), claimed(tmp_path)
     for lost in (b"\0" * 40, b"\xff" * 40):
         log_of(tmp_path, 0).write_bytes(lost + whole[len(lost) :])
-        with pytest.raises(Damaged, match="is damaged at byte 0"):
+        with pytest.raises(DamagedError, match="is damaged at byte 0"):
             again.unsealed()
 
 
@@ -178,13 +185,13 @@ def test_damage_to_a_sealed_batch_is_told(tmp_path, kind, claimed):
     whole = path.read_bytes()
     for at in (5, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises((Damaged, UnknownFormat)):
+        with pytest.raises((DamagedError, UnknownFormatError)):
             spool.block(0, spool.batch(0).blocks[0])
     path.write_bytes(whole[:-3])
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         spool.block(0, spool.batch(0).blocks[0])
     path.unlink()
-    with pytest.raises(StorageFailed, match="is not there"):
+    with pytest.raises(StorageError, match="is not there"):
         spool.block(0, spool.batch(0).blocks[0])
 
 
@@ -192,7 +199,7 @@ def test_a_newer_format_is_told(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1)], None, {})
     (tmp_path / "sealed" / f"{0:020d}").write_bytes(seal("micro-batch", 2, {}))
-    with pytest.raises(UnknownFormat, match="has format 2"):
+    with pytest.raises(UnknownFormatError, match="has format 2"):
         spool.batch(0)
 
 
@@ -210,7 +217,7 @@ def test_a_spool_of_an_older_release_is_refused_by_name_with_what_to_do(tmp_path
     (tmp_path / "history.jsonl").write_text('{"batch": 1, "rows": 3}\n')  # as that release wrote it
     told = f"{tmp_path}/identity: stored spool has format 2.*with that release and give this one a new spool"
     for use in (lambda: Spool(tmp_path).name(), lambda: Spool(tmp_path).claim(schema, ["k"])):
-        with pytest.raises(UnknownFormat, match=told):
+        with pytest.raises(UnknownFormatError, match=told):
             use()
 
 
@@ -220,7 +227,7 @@ def test_damage_to_the_identity_is_told(tmp_path, claimed):
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises((Damaged, UnknownFormat)):
+        with pytest.raises((DamagedError, UnknownFormatError)):
             Spool(tmp_path).name()
 
 
@@ -234,7 +241,7 @@ def test_a_spool_is_a_local_folder_however_it_is_written(tmp_path, given):
     "given", ["s3://bucket/spool", "hdfs://name/spool", "file://host/spool", Path("s3://bucket/x")]
 )
 def test_a_spool_that_is_no_local_folder_is_told(given):
-    with pytest.raises(InvalidArgument, match=r"can append and sync.*give a path"):
+    with pytest.raises(InvalidArgumentError, match=r"can append and sync.*give a path"):
         Spool(given)
 
 
@@ -254,15 +261,15 @@ def test_small_records_are_kept(tmp_path, claimed):
 
 def test_one_receiver_at_a_time_and_of_one_kind(tmp_path, claimed):
     first = claimed(tmp_path)
-    with pytest.raises(CheckpointInUse, match="another receiver uses the spool"):
+    with pytest.raises(CheckpointInUseError, match="another receiver uses the spool"):
         claimed(tmp_path, patience=0.1)
     first.close()
-    with pytest.raises(Mismatch, match="another schema or key"):
+    with pytest.raises(MismatchError, match="another schema or key"):
         Spool(tmp_path).claim(SCHEMA, ["v"])
-    with pytest.raises(Mismatch):
+    with pytest.raises(MismatchError):
         Spool(tmp_path).claim(pa.schema({"k": pa.string()}), ["k"])
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageFailed, match="could not use"):
+    with pytest.raises(StorageError, match="could not use"):
         Spool(tmp_path / "file").claim(SCHEMA, ["k"])
 
 
@@ -274,7 +281,7 @@ def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(StorageFailed, match=r"No space left.*make room"):
+    with pytest.raises(StorageError, match=r"No space left.*make room"):
         spool.append(0, Tuples(table(2), 0.0))
 
 
@@ -295,7 +302,7 @@ def test_dead_letters_are_on_disk_before_they_are_acknowledged(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(StorageFailed, match=r"dead-letters.*No space left.*make room"):
+    with pytest.raises(StorageError, match=r"dead-letters.*No space left.*make room"):
         spool.bury([DeadLetter("{", "no JSON")])
 
 
@@ -338,15 +345,15 @@ def test_every_flipped_bit_of_a_line_is_told_by_the_number_of_the_line(tmp_path)
     for bit in range(8 * first, 8 * (data.index(b"\n", first) + 1)):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
-        with pytest.raises((Damaged, UnknownFormat), match=f"line 2 of {tmp_path}/x"):
+        with pytest.raises((DamagedError, UnknownFormatError), match=f"line 2 of {tmp_path}/x"):
             list(records(bytes(damaged), f"{tmp_path}/x"))
 
 
 def test_a_line_of_a_newer_format_or_of_none_is_told():
     newer = b'{"batch": 1, "version": 2'
-    with pytest.raises(UnknownFormat, match="line 1 of file has format 2"):
+    with pytest.raises(UnknownFormatError, match="line 1 of file has format 2"):
         list(records(b'%s, "crc32": "%08x"}\n' % (newer, zlib.crc32(newer)), "file"))
-    with pytest.raises(Damaged, match="line 1 of file"):
+    with pytest.raises(DamagedError, match="line 1 of file"):
         list(records(b'{"batch": 1}\n', "file"))
 
 
@@ -371,7 +378,7 @@ def test_damage_to_the_history_is_told(tmp_path, claimed):
         spool.record({"batch": number})
     path = tmp_path / "history.jsonl"
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    with pytest.raises(Damaged, match=r"line 1 of .*history.jsonl is damaged"):
+    with pytest.raises(DamagedError, match=r"line 1 of .*history.jsonl is damaged"):
         spool.history()
     assert [line["batch"] for line in spool.history(1)] == [2]
 
@@ -397,7 +404,7 @@ def test_files_of_other_names_stay(tmp_path, claimed):
 def test_frames_of_the_right_checksum_and_another_content_are_told(tmp_path, claimed, payload):
     spool = claimed(tmp_path)
     log_of(tmp_path, 3).write_bytes(frame(payload))
-    with pytest.raises(Damaged, match=rf"open/{3:020d} is damaged.*restore it from a copy"):
+    with pytest.raises(DamagedError, match=rf"open/{3:020d} is damaged.*restore it from a copy"):
         spool.unsealed()
 
 
@@ -407,7 +414,7 @@ def test_frames_of_the_right_checksum_and_another_content_are_told(tmp_path, cla
 def test_absurd_lengths_are_told_before_memory_is_taken(tmp_path, claimed, section):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1)], None, {})
-    with pytest.raises(Damaged, match=r"bytes, and .* were expected at"):
+    with pytest.raises(DamagedError, match=r"bytes, and .* were expected at"):
         spool.block(0, section)
 
 
@@ -415,13 +422,13 @@ def test_records_of_the_right_checksum_and_another_content_are_told(tmp_path, cl
     spool = claimed(tmp_path)
     for name, payload in (("released", "many"), ("tasks", [1]), ("times", {"a": 1})):
         (tmp_path / name).write_bytes(seal(f"spool-{name}", 1, payload))
-        with pytest.raises(Damaged, match=f"{tmp_path}/{name} is damaged"):
+        with pytest.raises(DamagedError, match=f"{tmp_path}/{name} is damaged"):
             getattr(spool, name)()
     (tmp_path / "sealed" / f"{4:020d}").write_bytes(seal("micro-batch", 1, [1, 2]))
-    with pytest.raises(Damaged, match=f"sealed/{4:020d} is damaged"):
+    with pytest.raises(DamagedError, match=f"sealed/{4:020d} is damaged"):
         spool.batch(4)
     (tmp_path / "identity").write_bytes(seal("spool", 3, ["name", b"no schema", ["k"]]))
-    with pytest.raises(Damaged, match="identity is damaged"):
+    with pytest.raises(DamagedError, match="identity is damaged"):
         spool.name()
 
 

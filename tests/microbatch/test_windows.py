@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.microbatch import Window
 
 BATCHES = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(-5, 5)), max_size=20)
@@ -38,5 +38,5 @@ def test_what_has_no_inverse_is_merged_anew(batches):
 
 
 def test_a_slide_past_the_window_is_refused():
-    with pytest.raises(InvalidArgument, match="a slide of 3 batches skips some: a window has 2"):
+    with pytest.raises(InvalidArgumentError, match="a slide of 3 batches skips some: a window has 2"):
         Window(2, 3, max)

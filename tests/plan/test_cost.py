@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equipoise import Costs, Histogram, InvalidArgument, Mismatch, uniform_plan
+from equipoise import Costs, Histogram, InvalidArgumentError, MismatchError, uniform_plan
 from equipoise.plan.cost import Resource, Utility, imbalance_threshold, price, tracking_threshold
 
 
@@ -55,16 +55,16 @@ def test_groups_in_which_nothing_was_measured_count_as_unmeasured():
 
 @pytest.mark.parametrize("values", [[-1.0, 1.0], [np.nan, 1.0], [np.inf, 1.0], [[1.0], [2.0]]])
 def test_impossible_measurements_are_refused(values):
-    with pytest.raises(InvalidArgument, match="group_load"):
+    with pytest.raises(InvalidArgumentError, match="group_load"):
         Costs(group_load=np.array(values))
-    with pytest.raises(InvalidArgument, match="group_state"):
+    with pytest.raises(InvalidArgumentError, match="group_state"):
         Costs(group_state=np.array(values))
 
 
 def test_the_state_of_single_keys_must_be_possible_and_part_of_the_groups():
-    with pytest.raises(InvalidArgument, match="key_state must hold"):
+    with pytest.raises(InvalidArgumentError, match="key_state must hold"):
         Costs(group_state=np.ones(4), key_state={1: -1.0})
-    with pytest.raises(InvalidArgument, match="without group_state"):
+    with pytest.raises(InvalidArgumentError, match="without group_state"):
         Costs(key_state={1: 1.0})
 
 
@@ -80,17 +80,17 @@ def test_single_keys_and_groups_are_priced_together_or_apart():
 
 
 def test_measurements_of_another_number_of_groups_are_refused():
-    with pytest.raises(Mismatch, match="covers 3 tail groups but the plan has 4"):
+    with pytest.raises(MismatchError, match="covers 3 tail groups but the plan has 4"):
         price(Histogram([], []), 4, Costs(group_load=np.ones(3)))
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, np.nan])
 def test_an_alpha_that_tolerates_nothing_is_refused(alpha):
-    with pytest.raises(InvalidArgument, match="alpha"):
+    with pytest.raises(InvalidArgumentError, match="alpha"):
         imbalance_threshold(alpha, 4)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 1.5, np.nan])
 def test_a_sigma_outside_its_range_is_refused(sigma):
-    with pytest.raises(InvalidArgument, match="sigma"):
+    with pytest.raises(InvalidArgumentError, match="sigma"):
         tracking_threshold(Resource.LINEAR, sigma, 0.1, 4, 10)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan.consistent import Consistent, ring_tail
 from equipoise.plan.cost import Costs, Resource, Utility, price
 from equipoise.plan.gedik import Gedik, partition_loads
@@ -280,7 +280,7 @@ def test_plans_are_valid_and_free_of_nan(kind, utility, resources, as_printed, c
     ],
 )
 def test_parameters_outside_their_range_are_refused(kind, options, complaint):
-    with pytest.raises(InvalidArgument, match=complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
         kind(**options)
 
 

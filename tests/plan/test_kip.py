@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import KIP, Costs, Histogram, InvalidArgument, Plan, diff, uniform_plan
+from equipoise import KIP, Costs, Histogram, InvalidArgumentError, Plan, diff, uniform_plan
 from equipoise.hashing import seeded_hashes
 from equipoise.metrics import lower_bound, makespan
 from equipoise.plan.cost import price
@@ -220,9 +220,9 @@ def test_packed_for_slots_they_finish_together():
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(InvalidArgument, match="lambda"):
+    with pytest.raises(InvalidArgumentError, match="lambda"):
         KIP(histogram_scale=-0.1)
-    with pytest.raises(InvalidArgument, match="epsilon"):
+    with pytest.raises(InvalidArgumentError, match="epsilon"):
         KIP(slack=-1)
-    with pytest.raises(InvalidArgument, match="slots"):
+    with pytest.raises(InvalidArgumentError, match="slots"):
         KIP(slots=0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import Damaged, InvalidArgument, Plan, UnknownFormat, uniform_plan
+from equipoise import DamagedError, InvalidArgumentError, Plan, UnknownFormatError, uniform_plan
 from equipoise.plan.plan import _checksum
 
 FINGERPRINT = st.integers(-(2**63), 2**63 - 1)
@@ -64,7 +64,7 @@ def test_any_change_of_a_stored_plan_is_noticed():
             changed = text[:i] + other + text[i + 1 :]
             try:
                 assert Plan.from_json(changed) == plan, f"position {i} became {other!r} unnoticed"
-            except (Damaged, UnknownFormat):
+            except (DamagedError, UnknownFormatError):
                 continue
 
 
@@ -74,20 +74,20 @@ def test_a_truncated_file_is_refused_by_its_name(tmp_path):
     plan.save(path)
     assert Plan.load(path) == plan
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(Damaged, match=r"plan\.json.*restore it"):
+    with pytest.raises(DamagedError, match=r"plan\.json.*restore it"):
         Plan.load(path)
 
 
 def test_a_newer_format_is_refused_with_a_way_out():
     text = uniform_plan(2).to_json().replace('"format_version": 1', '"format_version": 2')
-    with pytest.raises(UnknownFormat, match="the release that wrote it"):
+    with pytest.raises(UnknownFormatError, match="the release that wrote it"):
         Plan.from_json(text)
 
 
 def test_another_kind_of_json_is_refused():
-    with pytest.raises(Damaged, match="not a readable plan"):
+    with pytest.raises(DamagedError, match="not a readable plan"):
         Plan.from_json('{"a": 1}')
-    with pytest.raises(Damaged, match="not 'equipoise-plan'"):
+    with pytest.raises(DamagedError, match="not 'equipoise-plan'"):
         Plan.from_json(uniform_plan(2).to_json().replace("equipoise-plan", "something-else"))
 
 
@@ -95,7 +95,7 @@ def test_a_file_with_a_right_checksum_but_impossible_content_is_refused():
     content = json.loads(uniform_plan(2, 2).to_json())
     content["plan"]["isolated"] = {"not hexadecimal": 0}
     content["sha256"] = _checksum(content["plan"])
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         Plan.from_json(json.dumps(content))
 
 
@@ -129,7 +129,7 @@ def test_saving_where_it_cannot_leaves_nothing_behind(tmp_path):
 
 
 def test_a_newer_format_of_another_shape_is_still_told_as_newer():
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UnknownFormatError):
         Plan.from_json('{"format": "equipoise-plan", "format_version": 2, "content": []}')
 
 
@@ -173,5 +173,5 @@ def test_a_plan_does_not_follow_the_array_it_was_made_from():
     ],
 )
 def test_an_impossible_plan_is_refused(make, message):
-    with pytest.raises(InvalidArgument, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         make()

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import Costs, Histogram, Mismatch, Plan, diff, uniform_plan
+from equipoise import Costs, Histogram, MismatchError, Plan, diff, uniform_plan
 from equipoise.plan.plan_diff import Move
 
 
@@ -48,9 +48,9 @@ def test_moved_load_and_state_are_those_of_the_keys_that_change_partition(seed):
 
 
 def test_plans_of_other_key_groups_are_not_compared():
-    with pytest.raises(Mismatch, match="12 and 16 tail groups"):
+    with pytest.raises(MismatchError, match="12 and 16 tail groups"):
         diff(uniform_plan(2, 12), uniform_plan(2, 16))
-    with pytest.raises(Mismatch, match="hash seed"):
+    with pytest.raises(MismatchError, match="hash seed"):
         diff(uniform_plan(2, 16), uniform_plan(2, 16, hash_seed=1))
-    with pytest.raises(Mismatch, match="hash seed"):
+    with pytest.raises(MismatchError, match="hash seed"):
         diff(uniform_plan(2, 16), uniform_plan(2, 16), Histogram([], [], hash_seed=1))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan.cost import price
 from equipoise.plan.plan import Plan
 from equipoise.plan.planner import Problem
@@ -136,5 +136,5 @@ def test_keys_of_vanished_partitions_start_from_the_ring():
 
 
 def test_a_key_must_be_allowed_to_move():
-    with pytest.raises(InvalidArgument, match="max_moves must be a whole number of at least 1, got 0"):
+    with pytest.raises(InvalidArgumentError, match="max_moves must be a whole number of at least 1, got 0"):
         Readj(max_moves=0)

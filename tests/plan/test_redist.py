@@ -32,21 +32,21 @@ def only(step, items):
 
 def by_hand(step):
     """Order in which the items are placed, and their partitions, straight from the definition."""
-    order: list[int] = []
+    batch_spec: list[int] = []
     placed: list[int] = []
-    while len(order) < len(step.keys):
+    while len(batch_spec) < len(step.keys):
         candidates = []
-        for item in set(range(len(step.keys))) - set(order):
-            partial = only(step, [*order, item])
+        for item in set(range(len(step.keys))) - set(batch_spec):
+            partial = only(step, [*batch_spec, item])
             for partition in range(step.partitions):
                 choice = np.array([*placed, partition])
                 utility = partial.balance_penalty(choice) + partial.migration_penalty(choice)
                 candidates.append((utility / step.shares[item], item, partition))
         least = min(candidates)[0]
         _, item, partition = min((c for c in candidates if c[0] <= least * (1 + 1e-10)), key=lambda c: c[1:])
-        order.append(item)
+        batch_spec.append(item)
         placed.append(partition)
-    return order, [partition for _, partition in sorted(zip(order, placed, strict=True))]
+    return batch_spec, [partition for _, partition in sorted(zip(batch_spec, placed, strict=True))]
 
 
 def test_the_toy_of_the_paper_moves_6_and_is_less_balanced_than_by_scan():
@@ -62,8 +62,8 @@ def test_the_toy_of_the_paper_moves_6_and_is_less_balanced_than_by_scan():
 
 def test_the_toy_of_the_paper_is_placed_out_of_the_order_of_shares():
     step = adaptation(Redist(theta=1 / 8, tracked=8), (5, 4, 3, 3, 3, 2, 1, 1), (0, 1, 1, 1, 0, 0, 1, 0), 3)
-    order, placement = by_hand(step)
-    assert "".join("XUWYZVLR"[item] for item in order) == "XUWVLYZR"
+    batch_spec, placement = by_hand(step)
+    assert "".join("XUWYZVLR"[item] for item in batch_spec) == "XUWVLYZR"
     assert placement == [0, 1, 2, 1, 0, 2, 1, 2]
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.hashing import seeded_hashes
 from equipoise.plan import HashRing
 from equipoise.plan.ring import _TAIL_SEED
@@ -36,7 +36,7 @@ def test_shares_are_even_with_many_replicas():
 
 
 def test_a_ring_of_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="partitions must be"):
+    with pytest.raises(InvalidArgumentError, match="partitions must be"):
         HashRing(0)
-    with pytest.raises(InvalidArgument, match="replicas must be"):
+    with pytest.raises(InvalidArgumentError, match="replicas must be"):
         HashRing(3, replicas=0)

@@ -50,9 +50,9 @@ def test_every_planner_can_be_made_by_its_name():
     assert set(PLANNERS.values()) == exported
     for name in PLANNERS:
         assert make_planner(name).name == name
-    with pytest.raises(equipoise.InvalidArgument, match="kip"):
+    with pytest.raises(equipoise.InvalidArgumentError, match="kip"):
         make_planner("no such planner")
-    with pytest.raises(equipoise.InvalidArgument, match="no option lam; it has histogram_scale, slack"):
+    with pytest.raises(equipoise.InvalidArgumentError, match="no option lam; it has histogram_scale, slack"):
         make_planner("kip", lam=2)
 
 

@@ -37,7 +37,7 @@ from equipoise.spark.stream import engine, jobs
 from equipoise.spark.stream.delivery import FileSink
 from equipoise.spark.stream.task import run_partition
 from equipoise.state import fencing, snapshots
-from equipoise.state.checkpoint import Checkpoint, Wishes
+from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.storage import Storage
 
 
@@ -172,7 +172,7 @@ def deliver(folder, batch, files, rows):
 
 
 def wish_partitions(folder, batch):
-    Checkpoint(Storage(str(folder / "cp"))).wish(Wishes(partitions=2 + batch // 2 % 3))
+    Checkpoint(Storage(str(folder / "cp"))).override(Overrides(partitions=2 + batch // 2 % 3))
 
 
 class Pause:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from equipoise.failpoints import POINTS
-from equipoise.state.contents import local_states
+from equipoise.state.state_dump import local_states
 
 KILLED = -9
 STEPS = [

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from pyspark.errors import PythonException
 
-from equipoise.errors import Damaged, EquipoiseError, FormatError, LogBroken, StorageFailed, UnknownFormat
+from equipoise.errors import DamagedError, EquipoiseError, FormatError, LogBrokenError, StorageError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.spark import read_state, stateful
 from equipoise.spark.stream import engine
-from equipoise.state import chronicle, snapshots
-from equipoise.state.checkpoint import Checkpoint, Wishes
+from equipoise.state import batch_log, snapshots
+from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
@@ -101,7 +101,7 @@ def _claimed(storage):
 
 READERS = {
     "query": lambda storage: Checkpoint(storage).require(),
-    "wishes": lambda storage: Checkpoint(storage).wishes(),
+    "overrides": lambda storage: Checkpoint(storage).overrides(),
     "plans": _last_plan,
     "log/*.commit": lambda storage: CommitLog(storage).read(CommitLog(storage).head()),
     "log/*.summary": lambda storage: CommitLog(storage).table(CommitLog(storage).head()).chains,
@@ -109,11 +109,11 @@ READERS = {
     "snapshots": lambda storage: _sections(storage, "snapshots"),
     "outputs": _outputs,
     "epochs": _claimed,
-    "history": lambda storage: list(chronicle.rows(storage)),
+    "history": lambda storage: list(batch_log.rows(storage)),
 }
 SEALED = {
     "query": ("query", 2),
-    "wishes": ("wishes", 2),
+    "overrides": ("overrides", 2),
     "log/*.commit": ("commit", 2),
     "log/*.summary": ("summary", 2),
     "epochs": ("epoch", 1),
@@ -155,7 +155,7 @@ def test_a_file_that_is_cut_short_is_told(copy, kind):
     data = path.read_bytes()
     for length in (0, 3, len(data) // 2, len(data) - 2):
         path.write_bytes(data[:length])
-        assert isinstance(told(copy, kind, path), Damaged)
+        assert isinstance(told(copy, kind, path), DamagedError)
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -179,15 +179,15 @@ def test_a_flipped_bit_is_told_or_changes_nothing(copy, kind):
 def test_a_missing_file_is_told(copy, kind):
     path = last_file(copy, kind)
     path.unlink()
-    assert isinstance(told(copy, kind, path), StorageFailed if kind != "query" else LogBroken)
+    assert isinstance(told(copy, kind, path), StorageError if kind != "query" else LogBrokenError)
 
 
 def test_what_is_missing_without_harm_is_done_without(copy):
     sound = CommitLog(copy).table(BATCHES).chains
-    for kind in ("wishes", "history", "epochs"):
+    for kind in ("overrides", "history", "epochs"):
         last_file(copy, kind).unlink()
-    assert Checkpoint(copy).wishes() == Wishes()
-    assert [row["version"] for row in chronicle.rows(copy)][-1] == BATCHES
+    assert Checkpoint(copy).overrides() == Overrides()
+    assert [row["version"] for row in batch_log.rows(copy)][-1] == BATCHES
     assert _claimed(copy) == CommitLog(copy).last_epoch() + 1
     assert CommitLog(copy).table(BATCHES).chains == sound
 
@@ -195,13 +195,13 @@ def test_what_is_missing_without_harm_is_done_without(copy):
 def test_a_missing_summary_is_told_where_the_records_before_it_are_gone(copy):
     for path in (Path(copy.location) / "log").glob("*.summary"):
         path.unlink()
-    with pytest.raises(LogBroken, match=r"no record of version 0 .*restore"):
+    with pytest.raises(LogBrokenError, match=r"no record of version 0 .*restore"):
         CommitLog(copy).table(BATCHES)
 
 
 def test_a_gap_in_the_log_is_told(copy):
     (Path(copy.location) / "log" / f"{BATCHES - 1:020d}.commit").unlink()
-    with pytest.raises(LogBroken, match=rf"log has no record of version {BATCHES - 1} .*restore"):
+    with pytest.raises(LogBrokenError, match=rf"log has no record of version {BATCHES - 1} .*restore"):
         CommitLog(copy).table(BATCHES)
 
 
@@ -212,7 +212,7 @@ def test_another_format_version_is_told(copy, kind, version):
     word, known = SEALED[kind]
     path.write_bytes(seal(word, version, unseal(word, known, path.read_bytes())))
     error = told(copy, kind, path)
-    assert isinstance(error, UnknownFormat)
+    assert isinstance(error, UnknownFormatError)
     assert f"format {version}, this release reads format {known}" in str(error)
 
 
@@ -220,7 +220,7 @@ def test_another_format_version_is_told(copy, kind, version):
 def test_a_sound_envelope_around_something_else_is_told(copy, kind):
     path = last_file(copy, kind)
     path.write_bytes(seal(*SEALED[kind], "something else"))
-    assert isinstance(told(copy, kind, path), Damaged)
+    assert isinstance(told(copy, kind, path), DamagedError)
 
 
 def test_another_format_version_of_a_plan_is_told(copy):
@@ -228,10 +228,10 @@ def test_another_format_version_of_a_plan_is_told(copy):
     other = re.sub(r'"format_version": ?1', '"format_version": 99', path.read_text())
     name = f"{path.name[:10]}-{sha256(other.encode()).hexdigest()}"
     path.with_name(f"{name}.json").write_text(other)
-    with pytest.raises(UnknownFormat, match=rf"{name}.json.*99"):
+    with pytest.raises(UnknownFormatError, match=rf"{name}.json.*99"):
         Checkpoint(copy).plan(name)
     path.write_text(other)  # under the name of another plan
-    assert isinstance(told(copy, "plans", path), Damaged)
+    assert isinstance(told(copy, "plans", path), DamagedError)
 
 
 @pytest.mark.parametrize("folder", ["changes", "snapshots"])
@@ -243,14 +243,14 @@ def test_another_format_version_of_a_section_is_told(copy, folder):
     struct.pack_into("<H", data, 4, 99)
     checksum = zlib.crc32(data[:-4])
     struct.pack_into("<I", data, len(data) - 4, checksum)
-    with pytest.raises(UnknownFormat, match=rf"{section.path} has format 99, this release reads format 1; run"):
+    with pytest.raises(UnknownFormatError, match=rf"{section.path} has format 99, this release reads format 1; run"):
         read_section(bytes(data), msgspec.structs.replace(section, checksum=checksum))
     assert isinstance(section, Section)
 
 
 def test_a_plan_that_is_held_but_missing_is_told(copy):
     name = f"{77:010d}-{'0' * 64}"
-    with pytest.raises(StorageFailed, match=rf"plans has no plan {name}, .*unpin"):
+    with pytest.raises(StorageError, match=rf"plans has no plan {name}, .*unpin"):
         Checkpoint(copy).held_plan(name)
 
 
@@ -294,14 +294,14 @@ def test_a_sound_file_in_the_place_of_another_is_refused_by_name(copy, swap):
     wanted, other, read = swap(copy)
     read()
     wanted.write_bytes(other.read_bytes())
-    with pytest.raises(Damaged, match=rf"{re.escape(wanted.name)}.*(?i:restore)"):
+    with pytest.raises(DamagedError, match=rf"{re.escape(wanted.name)}.*(?i:restore)"):
         read()
 
 
 def test_a_query_does_not_start_by_another_plan_than_the_one_in_force(spark, lived, copy, tmp_path):
     wanted, other, _ = _plan_in_force(copy)
     wanted.write_bytes(other.read_bytes())
-    with pytest.raises(Damaged, match=rf"{wanted.name} .*damaged or another plan; restore it"):
+    with pytest.raises(DamagedError, match=rf"{wanted.name} .*damaged or another plan; restore it"):
         start(spark, lived, tmp_path)
 
 
@@ -344,7 +344,7 @@ def test_a_query_whose_log_is_behind_spark_is_refused(spark, lived, copy, tmp_pa
         rf"Spark's half is newer than the log: the log in {copy.location} ends with batch {BATCHES - 3}, and Spark has "
         rf"planned batch {BATCHES - 1}; .*restore the whole checkpoint, both halves, from one copy"
     )
-    with pytest.raises(LogBroken, match=said):
+    with pytest.raises(LogBrokenError, match=said):
         start(spark, lived, tmp_path)
     assert not list((tmp_path / "out").iterdir())
 
@@ -353,16 +353,16 @@ def test_a_query_with_damage_in_its_log_does_not_start(spark, lived, copy, tmp_p
     path = last_file(copy, "log/*.commit")
     sound = path.read_bytes()
     path.write_bytes(seal("commit", 99, unseal("commit", 2, sound)))
-    with pytest.raises(UnknownFormat, match=path.name):
+    with pytest.raises(UnknownFormatError, match=path.name):
         start(spark, lived, tmp_path)
     path.write_bytes(sound)
     last_file(copy, "query").unlink()
-    with pytest.raises(LogBroken, match=r"query is not there, but .*log is; restore"):
+    with pytest.raises(LogBrokenError, match=r"query is not there, but .*log is; restore"):
         start(spark, lived, tmp_path)
 
 
 def test_a_query_goes_on_without_caches_and_with_what_it_can_do_without(spark, lived, copy, tmp_path):
-    for kind in ("wishes", "history", "epochs"):
+    for kind in ("overrides", "history", "epochs"):
         last_file(copy, kind).unlink()
     start(spark, lived, tmp_path).awaitTermination()
     assert CommitLog(copy).head() == BATCHES + 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.errors import StorageFailed
+from equipoise.errors import StorageError
 from equipoise.state.cache import GroupCache
 from equipoise.storage import Storage
 
@@ -35,9 +35,9 @@ def _write_in_pieces(storage):
 def test_a_full_disk_is_told_and_has_room_again(small_disk):
     storage = Storage(str(small_disk / "cp"))
     storage.write("first", b"1" * 100_000)
-    with pytest.raises(StorageFailed, match=r"could not write .*/cp/second: .*No space left.*free space"):
+    with pytest.raises(StorageError, match=r"could not write .*/cp/second: .*No space left.*free space"):
         storage.write("second", os.urandom(300_000))
-    with pytest.raises(StorageFailed, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         _write_in_pieces(storage)
     assert [path.name for path in (small_disk / "cp").iterdir()] == ["first"]
     storage.write("fourth", b"4" * 100_000)
@@ -47,7 +47,7 @@ def test_a_full_disk_of_caches_is_told(small_disk):
     cache = GroupCache(small_disk / "cache")
     group = cache.group("t00001")
     assert group.replace(1, [(b"key", b"value")]) == 1
-    with pytest.raises(StorageFailed, match=r"cache.*t00001.*space"):
+    with pytest.raises(StorageError, match=r"cache.*t00001.*space"):
         group.replace(2, [(number.to_bytes(4, "big"), os.urandom(1000)) for number in range(1000)])
     with group.read() as entries:
         assert (entries.version, entries.get(b"key")) == (1, b"value")
@@ -61,7 +61,7 @@ def test_a_disk_that_fails_at_the_last_moment_leaves_nothing(tmp_path, monkeypat
     storage = Storage(str(tmp_path / "cp"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        with pytest.raises(StorageFailed, match=r"/cp/file: .*No space left on device; make it reachable"):
+        with pytest.raises(StorageError, match=r"/cp/file: .*No space left on device; make it reachable"):
             storage.write("file", b"content")
     assert not list((tmp_path / "cp").iterdir())
 
@@ -75,7 +75,7 @@ def test_a_read_only_disk_is_told(small_disk):
         lambda: storage.delete("file"),
         lambda: storage.create("x", b""),
     ):
-        with pytest.raises(StorageFailed, match=r"Read-only file system.*writable again"):
+        with pytest.raises(StorageError, match=r"Read-only file system.*writable again"):
             change()
     assert storage.read("file") == b"content"
 
@@ -85,7 +85,7 @@ def test_a_vanished_disk_is_told(tmp_path):
     storage.write("file", b"content")
     Path(storage.at("file")).unlink()
     for look in (lambda: storage.read("file"), lambda: storage.read_range("file", 0, 1), lambda: storage.size("file")):
-        with pytest.raises(StorageFailed, match=r"/cp/file is not there; "):
+        with pytest.raises(StorageError, match=r"/cp/file is not there; "):
             look()
     assert storage.names("folder") == []
     storage.delete("file")

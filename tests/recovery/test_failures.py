@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.errors import CheckpointInUse
+from equipoise.errors import CheckpointInUseError
 from equipoise.framing import seal
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
@@ -98,14 +98,14 @@ def test_a_query_that_was_taken_over_stops_at_its_commit_and_delivers_nothing(ma
     storage = Storage(str(story.checkpoint))
     with story.start("--wait-value", a_value(story, 3), *options) as first:
         story.until((story.folder / "waiting").exists, first)
-        with pytest.raises(CheckpointInUse, match=f"process {first.pid} is running"):
+        with pytest.raises(CheckpointInUseError, match=f"process {first.pid} is running"):
             claim(storage, lambda owner: owner == "")
         os.kill(first.pid, signal.SIGSTOP)
         storage.write("epochs/0000000002-another", seal("epoch", 1, ["another machine", 1, 1]))
         (story.folder / "go").touch()
         os.kill(first.pid, signal.SIGCONT)
         assert first.wait(240) == 1
-    assert "Fenced: another query has taken over" in story.log.read_text()
+    assert "FencedError: another query has taken over" in story.log.read_text()
     assert sorted(story.deliveries()) == [0, 1, 2]
     story.finish(*options)
 
@@ -124,6 +124,6 @@ def test_a_query_that_wakes_up_long_after_it_was_taken_over_changes_nothing(make
         (story.folder / "go").touch()
         os.kill(first.pid, signal.SIGCONT)
         assert first.wait(240) == 1
-    assert "Fenced: another query has taken over" in hung.read_text()
+    assert "FencedError: another query has taken over" in hung.read_text()
     assert story.deliveries() == delivered
     assert CommitLog(storage).table(len(story.batches)).chains == before

@@ -11,8 +11,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise.errors import LogBroken
-from equipoise.failpoints import FailpointReached
+from equipoise.errors import LogBrokenError
+from equipoise.failpoints import FailpointError
 from equipoise.spark import read_state, sinks, stateful
 from equipoise.spark.stream import engine
 from equipoise.state.log import CommitLog
@@ -112,7 +112,7 @@ def test_a_log_one_batch_ahead_of_spark_is_refused_and_nothing_is_lost_after_the
     add(tmp_path, BATCHES + 1)
     said = rf"Spark's half is older than the log: .* ends with batch {LAST}, .*after {LAST - 1}; .*{WAY_OUT}"
     for _ in range(2):
-        with pytest.raises(LogBroken, match=said):
+        with pytest.raises(LogBrokenError, match=said):
             run(spark, tmp_path)
     assert sorted(path.name for path in (tmp_path / "cp/log").iterdir()) == log
     shutil.rmtree(tmp_path / "cp")
@@ -128,7 +128,7 @@ def test_offsets_of_another_batch_under_the_same_number_are_refused(spark, folde
         path.unlink()
     time = int(sound.partition(b'"batchTimestampMs":')[2].split(b",")[0])
     offsets.write_bytes(sound.replace(str(time).encode(), str(time + 1).encode()))
-    with pytest.raises(LogBroken, match=rf"Spark's half is foreign: batch {LAST} of .*{WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"Spark's half is foreign: batch {LAST} of .*{WAY_OUT}"):
         run(spark, folder)
     offsets.write_bytes(sound)
     run(spark, folder)
@@ -139,11 +139,11 @@ def test_a_power_cut_after_the_commit_that_takes_sparks_files_of_the_batch_is_re
     """Played by hand: the files are synced before the commit, so only a disk that lies comes to this."""
     for path in halves(folder, LAST, "commits", "offsets", "sources/0"):
         path.write_bytes(b"") if "offsets" in path.parts and not path.name.startswith(".") else path.unlink()
-    with pytest.raises(LogBroken, match=rf"Spark's half is foreign: batch {LAST} of .*{WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"Spark's half is foreign: batch {LAST} of .*{WAY_OUT}"):
         run(spark, folder)
     for path in halves(folder, LAST, "offsets"):
         path.unlink()
-    with pytest.raises(LogBroken, match=rf"Spark's half is older than the log: .*{WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"Spark's half is older than the log: .*{WAY_OUT}"):
         run(spark, folder)
 
 
@@ -160,7 +160,7 @@ def test_a_power_cut_before_the_commit_runs_the_batch_again_from_synced_offsets(
         if point == "driver.before-commit":
             events.append(point)
             if events.count(point) == BATCHES + 1:  # the initial state is the first
-                raise FailpointReached(point)
+                raise FailpointError(point)
         real_failpoint(point)
 
     with monkeypatch.context() as patch:

@@ -38,7 +38,7 @@ QUERY = """
 """
 DRIVER = """
     import sys
-    from equipoise import Fenced, failpoints
+    from equipoise import FencedError, failpoints
     from equipoise.state import fencing
 
     machine, checkpoint, hangs, rows = sys.argv[1], sys.argv[2], sys.argv[3], eval(sys.argv[4])
@@ -65,7 +65,7 @@ DRIVER = """
     fencing.Epoch.check = check
     try:
         process(query, rows)
-    except Fenced:
+    except FencedError:
         sys.exit(3)
 """
 

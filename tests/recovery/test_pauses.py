@@ -40,7 +40,7 @@ def test_a_driver_that_wakes_up_inside_its_sink_changes_nothing_and_says_that_it
             assert first.wait(240) == 1, hung.read_text()[-3000:]
         finally:
             first.kill()
-    assert "Fenced: another query has taken over" in hung.read_text()
+    assert "FencedError: another query has taken over" in hung.read_text()
     assert _files(story) == files
     assert not list((story.folder / "delivered").rglob("*.tmp")), "half a copy is left"
     found = story.deliveries()

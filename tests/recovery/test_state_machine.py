@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise import Fenced, failpoints, fingerprint
+from equipoise import FencedError, failpoints, fingerprint
 from equipoise.plan import Plan, Planner
 from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery
@@ -228,7 +228,7 @@ class Story(RuleBasedStateMachine):
         self.failing(point, count)
         try:
             self.run(self.query, table)
-        except failpoints.FailpointReached:
+        except failpoints.FailpointError:
             if anew:
                 self.restart()
             self.settle(rows, table)
@@ -241,7 +241,7 @@ class Story(RuleBasedStateMachine):
         self.failing(point, count)
         try:
             self.restart()
-        except failpoints.FailpointReached:
+        except failpoints.FailpointError:
             self.patch.delenv("EQUIPOISE_FAILPOINT")
             self.restart()
         self.patch.delenv("EQUIPOISE_FAILPOINT", raising=False)
@@ -264,7 +264,7 @@ class Story(RuleBasedStateMachine):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Epoch, "check", check)
-            with pytest.raises(Fenced):
+            with pytest.raises(FencedError):
                 self.run(query, table)
 
     @rule(rows=batches, again=st.booleans(), has_checked=st.booleans())

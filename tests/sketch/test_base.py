@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.sketch import DriftHistogram, LossyCounting, SpaceSaving, WindowedCounter
 from equipoise.sketch.base import MAX_TOTAL
 
@@ -35,7 +35,7 @@ def test_an_unsigned_fingerprint_is_found_in_every_form(make, key):
 def test_what_is_no_fingerprint_is_refused(make, key):
     sketch = make()
     for ask in (sketch.lower, sketch.upper, sketch.update):
-        with pytest.raises(InvalidArgument, match="64-bit fingerprint"):
+        with pytest.raises(InvalidArgumentError, match="64-bit fingerprint"):
             ask(key)
 
 
@@ -48,7 +48,7 @@ def test_the_largest_total_is_counted_exactly_and_nothing_is_taken_in_beyond_it(
     assert (sketch.lower(1), sketch.upper(1)) == (MAX_TOTAL, MAX_TOTAL)
     assert type(sketch).from_bytes(stored).upper(1) == MAX_TOTAL
     for attempt in (lambda: sketch.update(1), lambda: sketch.update_many([1, 2]), lambda: sketch.merge(sketch)):
-        with pytest.raises(InvalidArgument, match=r"exceeds 2\*\*53; use a coarser unit"):
+        with pytest.raises(InvalidArgumentError, match=r"exceeds 2\*\*53; use a coarser unit"):
             attempt()
     assert sketch.to_bytes() == stored
 
@@ -58,7 +58,7 @@ def test_the_largest_total_is_counted_exactly_and_nothing_is_taken_in_beyond_it(
     "weights", [[MAX_TOTAL + 1], [MAX_TOTAL, 1], [MAX_TOTAL // 2, 1, MAX_TOTAL // 2], [2**63 - 1] * 2, [2**64 - 1]]
 )
 def test_weights_beyond_the_limit_are_refused_to_the_last_unit(make, weights):
-    with pytest.raises(InvalidArgument, match=r"exceeds 2\*\*53"):
+    with pytest.raises(InvalidArgumentError, match=r"exceeds 2\*\*53"):
         make().update_many(np.ones(len(weights), dtype=np.int64), np.array(weights, dtype=np.uint64))
 
 
@@ -67,7 +67,7 @@ def test_repeated_merging_ends_with_an_error_instead_of_wrong_bounds():
     sketch.update(1, 2**52)
     doubled = sketch.merge(sketch)
     assert doubled.upper(1) == 2**53
-    with pytest.raises(InvalidArgument, match="cannot take in"):
+    with pytest.raises(InvalidArgumentError, match="cannot take in"):
         doubled.merge(sketch)
 
 
@@ -76,7 +76,7 @@ def test_windows_that_are_merged_too_often_are_refused_too():
     sketch.update(1, 2**51)
     merged = sketch.merge(sketch).merge(sketch).merge(sketch)
     assert merged.total == 2**53
-    with pytest.raises(InvalidArgument, match="cannot take in"):
+    with pytest.raises(InvalidArgumentError, match="cannot take in"):
         merged.merge(sketch)
 
 
@@ -86,7 +86,7 @@ def test_unlike_things_are_not_merged_and_both_are_named(make, other):
     sketch = make()
     if type(sketch) is type(other):
         return
-    with pytest.raises(Mismatch, match=f"cannot merge {type(sketch).__name__} with {type(other).__name__}"):
+    with pytest.raises(MismatchError, match=f"cannot merge {type(sketch).__name__} with {type(other).__name__}"):
         sketch.merge(other)
 
 
@@ -94,5 +94,5 @@ def test_unlike_things_are_not_merged_and_both_are_named(make, other):
 @pytest.mark.parametrize("k", [1.5, -1, "1", True])
 def test_sizes_of_lists_are_whole_numbers(make, k):
     for ask in (make().top, make().histogram):
-        with pytest.raises(InvalidArgument, match="k must be a whole number of at least 0"):
+        with pytest.raises(InvalidArgumentError, match="k must be a whole number of at least 0"):
             ask(k)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, InvalidArgument, Mismatch
+from equipoise.errors import DamagedError, InvalidArgumentError, MismatchError
 from equipoise.framing import pack_array, seal, unseal
 from equipoise.sketch import DriftHistogram, Histogram
 
@@ -225,13 +225,13 @@ def test_shares_never_add_up_to_more_than_one():
     ],
 )
 def test_impossible_parameters_are_refused(changes, complaint):
-    with pytest.raises(InvalidArgument, match=complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
         small(**changes)
 
 
 @pytest.mark.parametrize("changes", [{"take": 1}, {"backoff": 1.1}, {"hash_seed": 1}, {"solidarity": 3}])
 def test_sketches_of_different_parameters_are_not_merged(changes):
-    with pytest.raises(Mismatch, match="make both with the same parameters"):
+    with pytest.raises(MismatchError, match="make both with the same parameters"):
         small().merge(small(**changes))
 
 
@@ -259,7 +259,7 @@ def test_sketches_of_different_seeds_are_merged():
 )
 def test_stored_contents_that_contradict_each_other_are_damage(field, value):
     payload = unseal("drift-histogram", 1, letters("aaabbcdaaefggggggh").to_bytes())
-    with pytest.raises(Damaged, match="stored drift-histogram"):
+    with pytest.raises(DamagedError, match="stored drift-histogram"):
         DriftHistogram.from_bytes(seal("drift-histogram", 1, {**payload, field: value}))
 
 
@@ -281,5 +281,5 @@ def test_stored_contents_that_contradict_each_other_are_damage(field, value):
 def test_a_stored_state_that_contradicts_itself_is_damage(field, value):
     payload = unseal("drift-histogram", 1, letters("aaabbcdaaefggggggh").to_bytes())
     payload["state"][field] = value
-    with pytest.raises(Damaged, match="stored drift-histogram"):
+    with pytest.raises(DamagedError, match="stored drift-histogram"):
         DriftHistogram.from_bytes(seal("drift-histogram", 1, payload))

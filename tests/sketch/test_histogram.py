@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.sketch import Histogram
 
 counts_of_keys = st.dictionaries(st.integers(0, 30), st.integers(1, 100), min_size=1, max_size=12)
@@ -140,12 +140,12 @@ def test_equal_histograms_are_equal_and_unhashable():
     ],
 )
 def test_an_impossible_histogram_is_refused(make, complaint):
-    with pytest.raises(InvalidArgument, match=complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
         make()
 
 
 def test_histograms_of_different_hash_seeds_are_never_mixed():
-    with pytest.raises(Mismatch, match=r"hash seeds \[42, 43\]"):
+    with pytest.raises(MismatchError, match=r"hash seeds \[42, 43\]"):
         Histogram.merge(Histogram([1], [0.1]), Histogram([1], [0.1], hash_seed=43))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, InvalidArgument, Mismatch
+from equipoise.errors import DamagedError, InvalidArgumentError, MismatchError
 from equipoise.framing import pack_array, seal, unseal
 from equipoise.sketch import LossyCounting
 
@@ -142,13 +142,13 @@ def test_the_reciprocal_of_a_whole_number_gives_a_window_of_that_number():
 
 @pytest.mark.parametrize("epsilon", [0, -0.1, 1, 2, 1e-9, math.nan, math.inf, "much", None])
 def test_an_impossible_epsilon_is_refused(epsilon):
-    with pytest.raises(InvalidArgument, match=f"epsilon must .* got {epsilon!r}"):
+    with pytest.raises(InvalidArgumentError, match=f"epsilon must .* got {epsilon!r}"):
         LossyCounting(epsilon)
 
 
 @pytest.mark.parametrize("other", [LossyCounting(0.2), LossyCounting(0.1, hash_seed=1)])
 def test_sketches_of_different_parameters_are_not_merged(other):
-    with pytest.raises(Mismatch, match="make both with the same parameters"):
+    with pytest.raises(MismatchError, match="make both with the same parameters"):
         LossyCounting(0.1).merge(other)
 
 
@@ -170,5 +170,5 @@ def test_sketches_of_different_parameters_are_not_merged(other):
 )
 def test_stored_contents_that_contradict_each_other_are_damage(field, value):
     payload = unseal("lossy-counting", 1, letters(0.2, "aaabcbbbda").to_bytes())
-    with pytest.raises(Damaged, match="stored lossy-counting"):
+    with pytest.raises(DamagedError, match="stored lossy-counting"):
         LossyCounting.from_bytes(seal("lossy-counting", 1, {**payload, field: value}))

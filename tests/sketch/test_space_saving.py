@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, InvalidArgument, Mismatch
+from equipoise.errors import DamagedError, InvalidArgumentError, MismatchError
 from equipoise.framing import pack_array, seal, unseal
 from equipoise.sketch import SpaceSaving
 
@@ -156,13 +156,13 @@ def test_memory_is_what_the_guarantee_says():
 
 @pytest.mark.parametrize("capacity", [0, -1, 2**28 + 1, 2.5, "2", None, True])
 def test_an_impossible_capacity_is_refused(capacity):
-    with pytest.raises(InvalidArgument, match=f"capacity must be .* got {capacity!r}"):
+    with pytest.raises(InvalidArgumentError, match=f"capacity must be .* got {capacity!r}"):
         SpaceSaving(capacity)
 
 
 @pytest.mark.parametrize("other", [SpaceSaving(4), SpaceSaving(3, hash_seed=1)])
 def test_sketches_of_different_parameters_are_not_merged(other):
-    with pytest.raises(Mismatch, match="make both with the same parameters"):
+    with pytest.raises(MismatchError, match="make both with the same parameters"):
         SpaceSaving(3).merge(other)
 
 
@@ -186,7 +186,7 @@ def test_sketches_of_different_parameters_are_not_merged(other):
 )
 def test_stored_contents_that_contradict_each_other_are_damage(field, value):
     payload = unseal("space-saving", 1, letters(3, "ababcbdad").to_bytes())
-    with pytest.raises(Damaged, match="stored space-saving"):
+    with pytest.raises(DamagedError, match="stored space-saving"):
         SpaceSaving.from_bytes(seal("space-saving", 1, {**payload, field: value}))
 
 

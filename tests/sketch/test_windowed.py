@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, InvalidArgument, Mismatch
+from equipoise.errors import DamagedError, InvalidArgumentError, MismatchError
 from equipoise.framing import seal, unseal
 from equipoise.sketch import LossyCounting, WindowedCounter
 
@@ -139,7 +139,7 @@ def test_a_window_that_the_counters_do_not_divide_is_rounded_up():
     ],
 )
 def test_impossible_parameters_are_refused(arguments, complaint):
-    with pytest.raises(InvalidArgument, match=complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
         WindowedCounter(**arguments)
 
 
@@ -153,7 +153,7 @@ def test_impossible_parameters_are_refused(arguments, complaint):
     ],
 )
 def test_sketches_of_different_parameters_are_not_merged(other):
-    with pytest.raises(Mismatch, match="make both with the same parameters"):
+    with pytest.raises(MismatchError, match="make both with the same parameters"):
         WindowedCounter(10).merge(other)
 
 
@@ -176,5 +176,5 @@ def test_sketches_of_different_parameters_are_not_merged(other):
 def test_stored_contents_that_contradict_each_other_are_damage(field, value):
     sketch = counted((10, 3), [(1, 12), (2, 9)])
     payload = unseal("windowed", 1, sketch.to_bytes())
-    with pytest.raises(Damaged, match="stored"):
+    with pytest.raises(DamagedError, match="stored"):
         WindowedCounter.from_bytes(seal("windowed", 1, {**payload, field: value}))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import CheckpointInUse
+from equipoise import CheckpointInUseError
 from equipoise.spark import Action, advise, balance, balanced, history, profile, read_state, sinks, stateful
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -119,7 +119,7 @@ def streams(spark, folder):
         try:
             made.start(sinks.parquet(out), checkpoint)
             raise AssertionError("two queries run on one checkpoint")
-        except CheckpointInUse:
+        except CheckpointInUseError:
             pass
         query.rescale(3)
         for number in range(2, 4):

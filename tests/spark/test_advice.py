@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.spark import Action, Operation, advise
 from equipoise.spark.batch.advice import _bytes, advice_for
 
@@ -107,5 +107,5 @@ def test_sizes_are_read_as_spark_writes_them(text, size):
     [("sort", {}, "choose one of applyInPandas"), ("join", {}, "pass other="), ("window", {"slots": 0}, "at least 1")],
 )
 def test_bad_questions_are_refused(even, operation, options, message):
-    with pytest.raises(InvalidArgument, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         advise(even, "k", operation, 4, **options)

@@ -13,7 +13,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import CheckFailed, Histogram, InvalidArgument
+from equipoise import CheckError, Histogram, InvalidArgumentError
 from equipoise.checks import check_merge
 from equipoise.spark import Action, Aggregator, PartialFunction, aggregate, plan_aggregate
 from equipoise.spark.batch.key_loads import KeyLoads
@@ -144,13 +144,13 @@ class Whole(Counting):
 def test_an_aggregator_without_merge_stays_whole(rows):
     df = keyed(rows)
     for asked in ({"split": 3}, {"splitter": "partial-key"}):
-        with pytest.raises(InvalidArgument, match="Whole has no merge"):
+        with pytest.raises(InvalidArgumentError, match="Whole has no merge"):
             plan_aggregate(df, "key", Whole(), "n long", 4, **asked)
     planned = plan_aggregate(df, "key", Whole(), "n long", 4, slots=4)
     assert not planned.is_split
     assert "has no merge" in planned.advice.reason
     assert planned.dataframe().agg(F.sum("n")).first()[0] == 4000
-    with pytest.raises(InvalidArgument, match="Whole has no merge"):
+    with pytest.raises(InvalidArgumentError, match="Whole has no merge"):
         Whole().merge((1,), (2,))
 
 
@@ -236,7 +236,7 @@ def test_a_time_zone_may_be_an_offset(spark, rows):
 
 def test_keys_that_cannot_be_told_apart_by_bytes_are_refused_before_anything_runs(spark):
     df = spark.sql("SELECT INTERVAL '1' YEAR AS key, 1L AS v")
-    with pytest.raises(InvalidArgument, match="key"):
+    with pytest.raises(InvalidArgumentError, match="key"):
         plan_aggregate(df, "key", Moments(), "n long", 4)
 
 
@@ -277,9 +277,9 @@ class Halving(Counting):
     ("aggregator", "law"), [(Last(), r"merge\(a, b\) == merge\(b, a\)"), (Halving(), r"merge\(merge\(a, b\), c\)")]
 )
 def test_a_merge_that_breaks_its_laws_is_reported_when_asked(rows, aggregator, law):
-    with pytest.raises(CheckFailed, match=law):
+    with pytest.raises(CheckError, match=law):
         plan_aggregate(keyed(rows), "key", aggregator, "n long", 4, check=True)
-    with pytest.raises(InvalidArgument, match="check=True is for an Aggregator"):
+    with pytest.raises(InvalidArgumentError, match="check=True is for an Aggregator"):
         plan_aggregate(keyed(rows), "key", PartialFunction(top, top, "v long"), "v long", 4, check=True)
     plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 4, check=True)
     check_merge(aggregator, pd.DataFrame({"v": []}))
@@ -293,14 +293,14 @@ def test_bad_input_is_told(rows):
     with pytest.warns(RuntimeWarning, match=r"\[0\] were asked for"):
         assert not plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=lambda share, n: 0).is_split  # noqa: ARG005
     for wrong, message in (("some", "split must be 'auto'"), (True, "split must be 'auto'")):
-        with pytest.raises(InvalidArgument, match=message):
+        with pytest.raises(InvalidArgumentError, match=message):
             plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=wrong)
-    with pytest.raises(InvalidArgument, match="the splitter has 3 workers but numPartitions is 4"):
+    with pytest.raises(InvalidArgumentError, match="the splitter has 3 workers but numPartitions is 4"):
         plan_aggregate(df, "key", Moments(), OUTPUT, 4, splitter=PartialKey(3))
-    with pytest.raises(InvalidArgument, match="must be an Aggregator or a PartialFunction, got function"):
+    with pytest.raises(InvalidArgumentError, match="must be an Aggregator or a PartialFunction, got function"):
         plan_aggregate(df, "key", top, OUTPUT, 4)
     for key in (F.upper("key").alias("key"), "key.part", ["key", "none"]):
-        with pytest.raises(InvalidArgument, match="is not the name of a column; add it"):
+        with pytest.raises(InvalidArgumentError, match="is not the name of a column; add it"):
             plan_aggregate(df, key, Moments(), OUTPUT, 4)
     empty = plan_aggregate(df.where("false"), "key", Moments(), OUTPUT, 4)
     assert empty.dataframe().collect() == []
@@ -336,7 +336,7 @@ def test_a_sample_in_pieces_carries_the_same_load(rows):
     df = keyed(rows)
     loads = take_sample(df, resolve_key(df, "key"), resolve_weight(df, None)).key_loads()
     hottest = int(loads.histogram.fingerprints[0])
-    parts = loads.in_pieces({hottest: 5})
+    parts = loads.in_shards({hottest: 5})
     assert parts.group_load.sum() == pytest.approx(loads.group_load.sum())
     assert parts.histogram.shares.sum() == pytest.approx(loads.histogram.shares.sum())
     assert parts.hottest < loads.hottest

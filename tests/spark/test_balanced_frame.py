@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import InvalidArgument, Mismatch, uniform_plan
+from equipoise import InvalidArgumentError, MismatchError, uniform_plan
 from equipoise.plan import PLANNERS, Plan
 from equipoise.spark import advise, balance, balanced
 from equipoise.spark.batch.key_loads import FINE_GROUPS
@@ -304,14 +304,14 @@ def test_when_measuring_fails_keys_go_by_hash_with_a_warning(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"numPartitions": 0}, InvalidArgument, "at least 1, got 0"),
-        ({"numPartitions": 2.5}, InvalidArgument, "whole number"),
-        ({"planner": "best"}, InvalidArgument, "no planner 'best'"),
-        ({"weight": "nothing"}, InvalidArgument, "for the weight"),
-        ({"weight": "key"}, InvalidArgument, "not a number"),
-        ({"sample": 0}, InvalidArgument, "at least 1 row"),
-        ({"numPartitions": 3, "plan": uniform_plan(2)}, Mismatch, "drop one"),
-        ({"history": "h", "plan": uniform_plan(2)}, InvalidArgument, "drop one"),
+        ({"numPartitions": 0}, InvalidArgumentError, "at least 1, got 0"),
+        ({"numPartitions": 2.5}, InvalidArgumentError, "whole number"),
+        ({"planner": "best"}, InvalidArgumentError, "no planner 'best'"),
+        ({"weight": "nothing"}, InvalidArgumentError, "for the weight"),
+        ({"weight": "key"}, InvalidArgumentError, "not a number"),
+        ({"sample": 0}, InvalidArgumentError, "at least 1 row"),
+        ({"numPartitions": 3, "plan": uniform_plan(2)}, MismatchError, "drop one"),
+        ({"history": "h", "plan": uniform_plan(2)}, InvalidArgumentError, "drop one"),
     ],
 )
 def test_bad_options_are_refused(rows, options, error, message):
@@ -320,9 +320,9 @@ def test_bad_options_are_refused(rows, options, error, message):
 
 
 def test_keys_of_different_types_cannot_be_cogrouped(rows):
-    with pytest.raises(Mismatch, match=r"here is of type \(int, bigint\), there \(int\)"):
+    with pytest.raises(MismatchError, match=r"here is of type \(int, bigint\), there \(int\)"):
         balance(rows, ["k", "v"], 3).cogroup(rows, "k")
-    with pytest.raises(Mismatch, match=r"\(int\), there \(bigint\); cast one"):
+    with pytest.raises(MismatchError, match=r"\(int\), there \(bigint\); cast one"):
         balance(rows, "k", 3).cogroup(rows.select(F.col("k").cast("bigint").alias("k")))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise.checks import check_merge
 from equipoise.spark.rows.column_aggregator import ColumnAggregator
 
@@ -57,7 +57,7 @@ def test_numbers_have_types_of_their_own_and_are_kept_once():
 
 @pytest.mark.parametrize("asked", [[], ["median(n)"], ["sum"], ["sum(nothing)"], ["max(k)"], ["sum(n) total"]])
 def test_what_cannot_be_asked_is_told(asked):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         ColumnAggregator(asked, SCHEMA)
 
 
@@ -74,7 +74,7 @@ def test_large_whole_numbers_stay_whole_or_are_refused():
     assert totals.reduce(totals.zero(), large([2**53 + 1, 5])) == (2**53 + 1, 2**53 + 6, 2)
     assert totals.reduce(totals.zero(), large([7, None])) == (7, 7, 1)
     assert totals.reduce(totals.zero(), large([2**62, 2**62, 3]))[1] == 2**63 + 3
-    with pytest.raises(InvalidArgument, match=r"'id' has NULL beside whole numbers.*'id IS NOT NULL'"):
+    with pytest.raises(InvalidArgumentError, match=r"'id' has NULL beside whole numbers.*'id IS NOT NULL'"):
         totals.reduce(totals.zero(), large([2**53 + 1, None]))
 
 

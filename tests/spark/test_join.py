@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import InvalidArgument, Mismatch
+from equipoise import InvalidArgumentError, MismatchError
 from equipoise.spark import Action, join, plan_join
 from equipoise.spark.batch.join import JOIN_TYPES
 
@@ -182,13 +182,13 @@ def test_it_tells_what_it_does(hot, thin, capsys):
 def test_bad_input_is_told(hot, thin):
     left, right = keyed(hot), keyed(thin)
     for how in ("full", "outer", "full_outer"):
-        with pytest.raises(InvalidArgument, match=r"a full outer join cannot be split: .* use Spark's own join"):
+        with pytest.raises(InvalidArgumentError, match=r"a full outer join cannot be split: .* use Spark's own join"):
             plan_join(left, right, "key", how)
-    with pytest.raises(InvalidArgument, match="how must be one of inner, left, right, semi, anti, got 'cross'"):
+    with pytest.raises(InvalidArgumentError, match="how must be one of inner, left, right, semi, anti, got 'cross'"):
         plan_join(left, right, "key", "cross")
-    with pytest.raises(InvalidArgument, match="no column 'other' to join on; there are a, key"):
+    with pytest.raises(InvalidArgumentError, match="no column 'other' to join on; there are a, key"):
         plan_join(left, right, "other")
-    with pytest.raises(Mismatch, match=r"\(int\) on the left and \(string\) on the right; cast one"):
+    with pytest.raises(MismatchError, match=r"\(int\) on the left and \(string\) on the right; cast one"):
         plan_join(left, keyed(thin, "string"), "key")
     empty = plan_join(left.where("false"), right, "key", "left", 4)
     assert empty.dataframe().collect() == []

@@ -1,7 +1,7 @@
 import pytest
 from pyspark.sql import functions as F
 
-from equipoise import InvalidArgument, SparkUnavailable
+from equipoise import InvalidArgumentError, SparkUnavailableError
 from equipoise.spark.rows.keys import resolve_key
 
 
@@ -30,7 +30,7 @@ def test_a_key_may_be_names_columns_or_both(df):
     ],
 )
 def test_a_key_that_cannot_be_used_is_refused_with_the_reason(df, key, message):
-    with pytest.raises(InvalidArgument, match=message):
+    with pytest.raises(InvalidArgumentError, match=message):
         resolve_key(df, key)
 
 
@@ -40,28 +40,28 @@ def test_a_collated_key_can_be_made_usable_as_the_message_says(df):
 
 
 def test_an_ambiguous_column_is_named_as_such(df):
-    with pytest.raises(InvalidArgument, match="ambiguous"):
+    with pytest.raises(InvalidArgumentError, match="ambiguous"):
         resolve_key(df.crossJoin(df), "a")
 
 
 def test_a_streaming_frame_is_refused(spark):
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(InvalidArgument, match="streaming DataFrame"):
+    with pytest.raises(InvalidArgumentError, match="streaming DataFrame"):
         resolve_key(stream, "value")
 
 
 def test_an_old_spark_is_refused(df, monkeypatch):
     monkeypatch.setattr(type(df.sparkSession), "version", property(lambda _: "3.5.1"))
-    with pytest.raises(SparkUnavailable, match=r"Spark 3\.5\.1 .* use Spark 4\.1"):
+    with pytest.raises(SparkUnavailableError, match=r"Spark 3\.5\.1 .* use Spark 4\.1"):
         resolve_key(df, "a")
 
 
 def test_what_is_no_frame_is_refused(df):
     for other in (df.toPandas(), df.groupBy("id"), None):
-        with pytest.raises(InvalidArgument, match="a DataFrame of Spark is needed, and this is a"):
+        with pytest.raises(InvalidArgumentError, match="a DataFrame of Spark is needed, and this is a"):
             resolve_key(other, "id")
 
 
 def test_our_own_names_are_refused(df):
-    with pytest.raises(InvalidArgument, match=r"__equipoise_weight.*rename it"):
+    with pytest.raises(InvalidArgumentError, match=r"__equipoise_weight.*rename it"):
         resolve_key(df.withColumn("__equipoise_weight", F.lit(1)), "id")

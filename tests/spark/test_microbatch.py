@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from equipoise import InvalidArgument, Mismatch
+from equipoise import InvalidArgumentError, MismatchError
 from equipoise.microbatch.spool import BUCKET, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
 from equipoise.spark.prompt.query import _MicrobatchJobs, _Reporting, _require_trigger
@@ -251,7 +251,7 @@ def test_a_source_without_schema_or_spool_is_told(spark):
     register(spark)
     with pytest.raises(AnalysisException, match="needs the option schema"):
         spark.readStream.format("equipoise").load()
-    with pytest.raises(InvalidArgument, match="feed of the source's own"):
+    with pytest.raises(InvalidArgumentError, match="feed of the source's own"):
         register(spark, socket=print)
 
 
@@ -271,10 +271,10 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
         ({"nonsense": 1}, "no option nonsense"),
         ({"spool": "s3://bucket/spool"}, "can append and sync"),
     ):
-        with pytest.raises(InvalidArgument, match=told):
+        with pytest.raises(InvalidArgumentError, match=told):
             made(**options)
     late = stream.withColumn("at", F.timestamp_seconds("n")).withWatermark("at", "1 second")
-    with pytest.raises(InvalidArgument, match="event time"):
+    with pytest.raises(InvalidArgumentError, match="event time"):
         microbatch(late, "word", Count(), "word string, n bigint", 2)
 
 
@@ -291,7 +291,7 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
 def test_triggers_that_do_not_fit_the_interval_are_told(spark, tmp_path, trigger, told):
     query = microbatch(source(spark, tmp_path), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
     for _ in range(2):  # the first has claimed nothing
-        with pytest.raises(InvalidArgument, match=told):
+        with pytest.raises(InvalidArgumentError, match=told):
             query.start(sink_to(tmp_path), str(tmp_path / "cp"), trigger=trigger)
 
 
@@ -350,7 +350,7 @@ def assert_refused(folder, offset):
                 lambda: again.partitions(offset, offset),  # noqa: B023 - called at once
                 lambda: again.latestOffset(offset, None),  # noqa: B023 - as above
             ):
-                with pytest.raises(Mismatch, match="is another one, or was emptied, or is an older copy"):
+                with pytest.raises(MismatchError, match="is another one, or was emptied, or is an older copy"):
                     ask()
             time.sleep(0.15)
         finally:

@@ -3,7 +3,7 @@ import re
 import pytest
 from pyspark.sql import functions as F
 
-from equipoise import InvalidArgument, fingerprint
+from equipoise import InvalidArgumentError, fingerprint
 from equipoise.plan import PLANNERS
 from equipoise.spark import profile
 
@@ -61,7 +61,7 @@ def test_it_plots_hash_beside_a_strategy(report, tmp_path):
     report.plot().savefig(tmp_path / "bars.png")
     labels = {text.get_text().split(" ")[0] for text in report.plot("scan").axes[0].get_legend().get_texts()}
     assert labels == {"hash:", "scan:", "mean"}
-    with pytest.raises(InvalidArgument, match="no strategy 'best'"):
+    with pytest.raises(InvalidArgumentError, match="no strategy 'best'"):
         report.plot("best")
 
 
@@ -85,7 +85,7 @@ def test_an_empty_frame_is_profiled_without_complaint(df):
 
 @pytest.mark.parametrize("options", [{"numPartitions": 0}, {"slots": 0}, {"sample": 0}])
 def test_bad_options_are_refused(df, options):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         profile(df, "host", **options)
 
 

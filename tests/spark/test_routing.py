@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from equipoise import InvalidArgument, Plan, fingerprints, uniform_plan
+from equipoise import InvalidArgumentError, Plan, fingerprints, uniform_plan
 from equipoise.plan.lookup import perfect_hash, routing_bytes
 from equipoise.spark.rows.keys import resolve_key
 from equipoise.spark.rows.routing import partition_column
@@ -102,7 +102,7 @@ def test_the_bytes_of_a_routing_expression_are_those_of_its_text_literals(spark,
 
 
 def test_a_plan_of_another_hash_seed_is_refused():
-    with pytest.raises(InvalidArgument, match="seed"):
+    with pytest.raises(InvalidArgumentError, match="seed"):
         partition_column(uniform_plan(2, hash_seed=7), F.lit(1))
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from equipoise import InvalidArgument, fingerprint
+from equipoise import InvalidArgumentError, fingerprint
 from equipoise.spark.batch.sample import resolve_weight, take_sample
 from equipoise.spark.rows.keys import resolve_key
 
@@ -76,10 +76,10 @@ def test_the_same_seed_takes_the_same_rows(spark):
 
 
 def test_a_sample_of_nothing_is_refused(spark):
-    with pytest.raises(InvalidArgument, match="at least 1 row, got 0"):
+    with pytest.raises(InvalidArgumentError, match="at least 1 row, got 0"):
         sampled(spark.range(5), "id", rows=0)
 
 
 def test_the_weight_must_be_a_number(spark):
-    with pytest.raises(InvalidArgument, match=r"holds string, not a number; use for example F\.length"):
+    with pytest.raises(InvalidArgumentError, match=r"holds string, not a number; use for example F\.length"):
         resolve_weight(spark.sql("SELECT 'x' AS t"), "t")

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.split import Affinity, StaticPoTC
 
 CANDIDATES = {"A": [0, 1], "B": [1, 2], "C": [2, 0], "D": [0, 2]}
@@ -56,5 +56,5 @@ def test_a_window_can_be_ended_by_hand():
 
 @pytest.mark.parametrize("wrong", [{"choices": 0}, {"window": 0}, {"window": 1.5}])
 def test_impossible_options_are_refused(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         Affinity(4, **wrong)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import average_imbalance_fraction, imbalance
 from equipoise.split import KeyGrouping, OffGreedy, OnGreedy, Shuffle, StaticPoTC
 
@@ -87,7 +87,7 @@ def test_off_greedy_places_keys_it_was_not_told_of_and_learns_no_more():
     splitter.learn([1, 1, 1])
     assert splitter.candidates(9).tolist() == [1]
     assert splitter.route([9, 1, 8, 9]).tolist() == [1, 0, 1, 1]
-    with pytest.raises(InvalidArgument, match="new splitter"):
+    with pytest.raises(InvalidArgumentError, match="new splitter"):
         splitter.learn([2])
 
 

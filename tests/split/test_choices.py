@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import seeded_hashes
 from equipoise.metrics import imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
@@ -70,7 +70,7 @@ def test_choices_lie_between_two_and_all_workers_and_fit_the_hottest(shares, wor
 
 @pytest.mark.parametrize("shares", [[0.1, 0.2], [np.nan], [-0.1], [[0.1]]])
 def test_shares_that_are_no_head_are_refused(shares):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         find_choices(shares, 10)
 
 
@@ -149,5 +149,5 @@ def test_the_two_workers_of_a_key_stay_among_its_workers_when_it_gets_hot():
     "wrong", [{"threshold": 0}, {"threshold": 1.5}, {"capacity": 0}, {"refresh": 0}, {"slack": -1}, {"choices": 1}]
 )
 def test_impossible_options_are_refused(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         DChoices(10, **wrong)

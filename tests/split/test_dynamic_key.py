@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import find
 from equipoise.metrics import load_imbalance
 from equipoise.split import DynamicKey
@@ -222,5 +222,5 @@ def test_a_long_pause_counts_as_a_few_cycles_only():
     ],
 )
 def test_impossible_options_are_refused(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         DynamicKey(10, **wrong)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import fingerprints, seeded_hashes
 from equipoise.metrics import average_imbalance_fraction, imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
@@ -126,11 +126,11 @@ def test_balance_is_near_perfect_while_no_key_is_too_hot():
     "wrong", [{"workers": 0}, {"workers": 2.5}, {"workers": 2**21}, {"choices": 0}, {"seed": 2**63}, {"seed": "x"}]
 )
 def test_impossible_options_are_refused(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         PartialKey(**{"workers": 4, **wrong})
 
 
 @pytest.mark.parametrize("loads", [[1, 2], [1.5, 2, 3], [-1, 2, 3], 5])
 def test_a_probe_of_something_else_is_refused(loads):
-    with pytest.raises(InvalidArgument, match="3 message counts"):
+    with pytest.raises(InvalidArgumentError, match="3 message counts"):
         PartialKey(3).probe(loads)

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from equipoise import split
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.split import SPLITTERS, Splitter, make_splitter
 
 EXPORTED = {v for v in vars(split).values() if inspect.isclass(v) and issubclass(v, Splitter) and v is not Splitter}
@@ -33,9 +33,9 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_an_unknown_splitter_or_option_is_answered_with_those_there_are():
-    with pytest.raises(InvalidArgument, match="partial-key"):
+    with pytest.raises(InvalidArgumentError, match="partial-key"):
         make_splitter("pkg", workers=3)
-    with pytest.raises(InvalidArgument, match="no option width; it has workers, choices, seed"):
+    with pytest.raises(InvalidArgumentError, match="no option width; it has workers, choices, seed"):
         make_splitter("partial-key", workers=3, width=2)
-    with pytest.raises(InvalidArgument, match="workers="):
+    with pytest.raises(InvalidArgumentError, match="workers="):
         make_splitter("partial-key")

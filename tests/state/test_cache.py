@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, InvalidArgument, Mismatch, StorageFailed
+from equipoise.errors import DamagedError, InvalidArgumentError, MismatchError, StorageError
 from equipoise.state import cache as cache_module
 from equipoise.state import environments
 from equipoise.state.cache import GroupCache
@@ -125,7 +125,7 @@ def test_changes_that_do_not_continue_what_is_stored_are_not_applied(group):
 
 @pytest.mark.parametrize("versions", [(5, 5), (6, 5), (2, 3)])
 def test_versions_out_of_order_are_refused(group, versions):
-    with pytest.raises(InvalidArgument, match="ascending versions above 2"):
+    with pytest.raises(InvalidArgumentError, match="ascending versions above 2"):
         group.apply([(version, False, []) for version in versions], expected=2)
 
 
@@ -146,14 +146,14 @@ class Entries:
         for number in range(self.count):
             yield number.to_bytes(8, "big"), bytes(1000)
         if self.fail:
-            raise Damaged("rubbish")
+            raise DamagedError("rubbish")
 
 
 def test_entries_that_fail_change_nothing(group):
     group.apply([(0, False, [(b"a", b"1")])], expected=-1)
-    with pytest.raises(Damaged, match="rubbish"):
+    with pytest.raises(DamagedError, match="rubbish"):
         group.apply([(1, False, [(b"b", b"2")]), (2, True, Entries(10, fail=True))], expected=0)
-    with pytest.raises(Damaged, match="rubbish"):
+    with pytest.raises(DamagedError, match="rubbish"):
         group.replace(7, Entries(3000, fail=True))
     assert group.version == 0
     assert contents(group) == {b"a": b"1"}
@@ -178,7 +178,7 @@ def test_another_process_may_grow_it(tmp_path, group):
         elsewhere(tmp_path, code)
         assert dict(before.entries()) == {b"first": b"1"}
         waiting = other_thread.submit(contents, group)
-        with pytest.raises(Mismatch, match="leave the `with"), group.read():
+        with pytest.raises(MismatchError, match="leave the `with"), group.read():
             pass
         assert before.get(b"first") == b"1"
         assert not waiting.done()
@@ -227,7 +227,7 @@ def test_threads_may_read_and_write_while_the_map_grows(group):
 
 def test_a_thread_that_reads_may_not_write_the_same_group(cache, group):
     with group.read():
-        with pytest.raises(Mismatch, match=r"reading the cache of group t00017.*leave the `with"):
+        with pytest.raises(MismatchError, match=r"reading the cache of group t00017.*leave the `with"):
             group.apply([(0, False, [])], expected=-1)
         assert cache.group("t00018").apply([(0, False, [])], expected=-1) == 0
     assert group.apply([(0, False, [])], expected=-1) == 0
@@ -311,7 +311,7 @@ def test_damage_that_shows_later_is_reported_and_thrown_away(group, caplog, monk
         caplog.clear()
         group.replace(5, [(b"a", b"5")])
     monkeypatch.setattr(Record, "load", fail_once)
-    with pytest.raises(Damaged, match="run the task again"), group.read():
+    with pytest.raises(DamagedError, match="run the task again"), group.read():
         pass
     assert contents(group) == {}
 
@@ -332,7 +332,7 @@ def test_a_long_key_of_an_absurd_length_is_damage(tmp_path, group, content):
         with using as environment, environment.transaction(write=True) as transaction:
             stored = next(key for key, _ in transaction.cursor() if len(key) == 511)
             transaction.put(stored, content)
-        with pytest.raises(Damaged, match="says that its key ends at byte"), group.read() as found:
+        with pytest.raises(DamagedError, match="says that its key ends at byte"), group.read() as found:
             read(found)
         assert group.version == -1
 
@@ -446,9 +446,9 @@ def test_a_later_run_deletes_the_caches_of_earlier_ones_and_not_the_other_way_ro
 
 def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"in the way")
-    with pytest.raises(StorageFailed, match=r"the cache folder .*/file is not a folder, expected.*another folder"):
+    with pytest.raises(StorageError, match=r"the cache folder .*/file is not a folder, expected.*another folder"):
         GroupCache.of_query("b", str(tmp_path / "file"))
-    with pytest.raises(StorageFailed, match=r"the cache in .*/file/in cannot be used .*another cache folder"):
+    with pytest.raises(StorageError, match=r"the cache in .*/file/in cannot be used .*another cache folder"):
         GroupCache.of_query("b", str(tmp_path / "file" / "in"))
 
     def refuse(*_, **__):
@@ -456,7 +456,7 @@ def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     for make in (lambda: GroupCache(tmp_path / "new"), lambda: GroupCache.of_query("b")):
-        with pytest.raises(StorageFailed, match=r"No space left on device.*nothing that was committed is lost"):
+        with pytest.raises(StorageError, match=r"No space left on device.*nothing that was committed is lost"):
             make()
 
 
@@ -471,9 +471,9 @@ def test_commits_wait_for_the_disk_where_boots_cannot_be_told_apart(tmp_path, mo
 
 @pytest.mark.parametrize("name", ["", "../t00017", "t 1", "t\u0661"])
 def test_names_that_are_no_group_ids_are_refused(cache, name):
-    with pytest.raises(InvalidArgument, match="letters and digits"):
+    with pytest.raises(InvalidArgumentError, match="letters and digits"):
         cache.group(name)
-    with pytest.raises(InvalidArgument, match="letters and digits"):
+    with pytest.raises(InvalidArgumentError, match="letters and digits"):
         cache.forget(name)
 
 
@@ -500,7 +500,7 @@ def test_a_default_folder_of_another_user_is_refused(default, monkeypatch):
     default.with_name("equipoise-1234567").mkdir()
     pretend_to_be(monkeypatch, 1_234_567)
     with pytest.raises(
-        StorageFailed, match=rf"equipoise-1234567 belongs to user {os.getuid()}, expected.*1234567.*cache="
+        StorageError, match=rf"equipoise-1234567 belongs to user {os.getuid()}, expected.*1234567.*cache="
     ):
         GroupCache.of_query("b")
 
@@ -509,7 +509,7 @@ def test_a_default_folder_of_another_user_is_refused(default, monkeypatch):
 def test_a_default_folder_that_others_can_write_is_refused_and_left_alone(default, mode):
     default.mkdir()
     default.chmod(mode)
-    with pytest.raises(StorageFailed, match=rf"{default} has mode {mode:04o}, expected .*nobody else can write.*chmod"):
+    with pytest.raises(StorageError, match=rf"{default} has mode {mode:04o}, expected .*nobody else can write.*chmod"):
         GroupCache.of_query("b")
     assert default.stat().st_mode & 0o7777 == mode
     assert not list(default.iterdir())
@@ -519,7 +519,7 @@ def test_a_default_folder_that_others_can_write_is_refused_and_left_alone(defaul
 def test_a_default_folder_that_is_a_symbolic_link_is_refused(tmp_path, default, target):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     default.symlink_to(tmp_path / target)
-    with pytest.raises(StorageFailed, match=rf"{default} is a symbolic link, expected a folder.*remove it"):
+    with pytest.raises(StorageError, match=rf"{default} is a symbolic link, expected a folder.*remove it"):
         GroupCache.of_query("b")
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -534,7 +534,7 @@ def test_a_default_folder_that_was_deleted_is_checked_when_it_is_made_again(tmp_
     shutil.rmtree(default)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     default.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageFailed, match="symbolic link"):
+    with pytest.raises(StorageError, match="symbolic link"):
         group.replace(6, [(b"a", b"6")])
     assert not list((tmp_path / "elsewhere").iterdir())
     cache.close()
@@ -546,7 +546,7 @@ def test_a_folder_in_which_others_could_rename_the_cache_is_refused(tmp_path, mo
     shared.mkdir()
     shared.chmod(mode)
     said = rf"cache folder {shared} has mode {mode:04o}: other users .*chmod go-w.*\(cache={shared}/equipoise\)"
-    with pytest.raises(StorageFailed, match=said):
+    with pytest.raises(StorageError, match=said):
         GroupCache.of_query("b", str(shared))
     assert list(shared.iterdir()) == []
 
@@ -558,7 +558,7 @@ def test_a_folder_for_all_with_the_sticky_bit_is_accepted_and_what_is_in_it_is_p
     cache = GroupCache.of_query("b", str(shared))
     assert cache.folder.parent.stat().st_mode & 0o077 == 0
     cache.folder.parent.chmod(0o777)
-    with pytest.raises(StorageFailed, match="has mode 0777"):
+    with pytest.raises(StorageError, match="has mode 0777"):
         GroupCache.of_query("b", str(shared))
     own = tmp_path / "link"
     own.symlink_to(shared)
@@ -580,15 +580,15 @@ def test_a_folder_that_was_given_and_belongs_to_another_user_is_refused(tmp_path
         (link, "is a symbolic link of user 1234567"),
         (through, "belongs to user 1234567"),
     ):
-        with pytest.raises(StorageFailed, match=rf"{folder} {found}, expected .*give"):
+        with pytest.raises(StorageError, match=rf"{folder} {found}, expected .*give"):
             GroupCache.of_query("b", str(folder))
     inner = GroupCache.of_query("b", str(ours)).folder.parent
     shutil.rmtree(inner)
     inner.symlink_to(theirs)
-    with pytest.raises(StorageFailed, match="is a symbolic link"):
+    with pytest.raises(StorageError, match="is a symbolic link"):
         GroupCache.of_query("b", str(ours))
     pretend_to_be(monkeypatch, 1_234_567)
-    with pytest.raises(StorageFailed, match=rf"{tmp_path}/\w+ belongs to user 0"):  # the one that was given is root's
+    with pytest.raises(StorageError, match=rf"{tmp_path}/\w+ belongs to user 0"):  # the one that was given is root's
         GroupCache.of_query("b", str(tmp_path))
 
 
@@ -598,9 +598,7 @@ def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, mo
 
     cache = GroupCache(tmp_path)
     monkeypatch.setattr(os, "link", refused)
-    with pytest.raises(
-        StorageFailed, match=r"its file system has no hard links .*; give .* on a local disk \(cache=\)"
-    ):
+    with pytest.raises(StorageError, match=r"its file system has no hard links .*; give .* on a local disk \(cache=\)"):
         cache.group("t00001").replace(1, Entries(10))
 
 

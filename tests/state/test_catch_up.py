@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, StorageFailed
+from equipoise.errors import DamagedError, StorageError
 from equipoise.state import catch_up, section_reader
 from equipoise.state.cache import GroupCache
 from equipoise.state.catch_up import RECENT, Recent, reading
@@ -168,7 +168,9 @@ def test_a_section_that_its_file_cannot_have_is_damage_and_takes_no_memory(tmp_p
     storage.write("changes/1/a", b"x" * 100)
     section = Section("changes/1/a", offset, length, 0, 1, reset=False)
     for alone in (True, False):
-        with pytest.raises(Damaged, match=rf"the section at byte {offset} of changes/1/a is damaged: .*{length} bytes"):
+        with pytest.raises(
+            DamagedError, match=rf"the section at byte {offset} of changes/1/a is damaged: .*{length} bytes"
+        ):
             SectionReader(storage).entries(section, alone=alone)
 
 
@@ -178,10 +180,10 @@ def test_a_damaged_or_lost_file_is_named(group):
     path = f"changes/{0:020d}/{name}"
     sound = group.hand.storage.read(path)
     group.hand.storage.write(path, sound[:30] + bytes([sound[30] ^ 1]) + sound[31:])
-    with pytest.raises(Damaged, match=name):
+    with pytest.raises(DamagedError, match=name):
         group.read(0)
     group.hand.storage.delete(path)
-    with pytest.raises(StorageFailed, match=name):
+    with pytest.raises(StorageError, match=name):
         group.read(0)
     group.hand.storage.write(path, sound)
     assert group.read(0) == group.contents[0]
@@ -190,7 +192,9 @@ def test_a_damaged_or_lost_file_is_named(group):
 def test_a_cache_that_others_keep_changing_is_given_up_with_a_reason(group, monkeypatch):
     fill(group, 3)
     monkeypatch.setattr(catch_up, "_catch_up", lambda cached, *_: cached.replace(1, ()))
-    with pytest.raises(Damaged, match=r"at another version than 2 after 10 attempts; give the query a cache folder"):
+    with pytest.raises(
+        DamagedError, match=r"at another version than 2 after 10 attempts; give the query a cache folder"
+    ):
         group.read(2)
 
 

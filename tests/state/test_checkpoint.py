@@ -8,16 +8,16 @@ import pytest
 
 from equipoise import Plan, uniform_plan
 from equipoise.errors import (
-    AlreadyThere,
-    Damaged,
-    InvalidArgument,
-    LogBroken,
-    Mismatch,
-    StorageFailed,
-    UnknownFormat,
+    AlreadyExistsError,
+    DamagedError,
+    InvalidArgumentError,
+    LogBrokenError,
+    MismatchError,
+    StorageError,
+    UnknownFormatError,
 )
 from equipoise.framing import seal
-from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Wishes, new_name
+from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Overrides, new_name
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import ArrowObjects
 from equipoise.storage.local_disk import LocalDisk
@@ -34,7 +34,7 @@ def checkpoint(tmp_path):
 
 def test_a_query_is_identified_once_and_keeps_its_name(checkpoint):
     assert checkpoint.identity() is None
-    with pytest.raises(LogBroken, match="there is no query in"):
+    with pytest.raises(LogBrokenError, match="there is no query in"):
         checkpoint.require()
     assert checkpoint.identify(IDENTITY) == IDENTITY
     again = msgspec.structs.replace(IDENTITY, name=new_name())
@@ -47,7 +47,7 @@ def test_a_query_is_identified_once_and_keeps_its_name(checkpoint):
 )
 def test_another_query_is_refused(checkpoint, field, value):
     checkpoint.identify(IDENTITY)
-    with pytest.raises(Mismatch, match=rf"has {field} .* was given; .*or a new checkpoint"):
+    with pytest.raises(MismatchError, match=rf"has {field} .* was given; .*or a new checkpoint"):
         checkpoint.identify(msgspec.structs.replace(IDENTITY, **{field: value}))
 
 
@@ -73,7 +73,9 @@ def test_a_store_that_replaces_what_it_should_create_is_refused_at_every_start(t
 
     storage = Storage(str(tmp_path), store=Careless())
     for _ in range(2):
-        with pytest.raises(InvalidArgument, match=r"replaced a file .*If-None-Match.*; give a new folder on a store"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"replaced a file .*If-None-Match.*; give a new folder on a store"
+        ):
             Checkpoint(storage).identify(IDENTITY)
         assert storage.names("") == []
     by_epoch = msgspec.structs.replace(IDENTITY, exclusive=False)
@@ -81,31 +83,36 @@ def test_a_store_that_replaces_what_it_should_create_is_refused_at_every_start(t
 
 
 def test_wishes_are_kept(checkpoint):
-    assert checkpoint.wishes() == Wishes()
-    for wishes in (Wishes(hold="a plan"), Wishes(hold="hash", partitions=8), Wishes(partitions=2), Wishes()):
-        checkpoint.wish(wishes)
-        assert checkpoint.wishes() == wishes
+    assert checkpoint.overrides() == Overrides()
+    for overrides in (
+        Overrides(hold="a plan"),
+        Overrides(hold="hash", partitions=8),
+        Overrides(partitions=2),
+        Overrides(),
+    ):
+        checkpoint.override(overrides)
+        assert checkpoint.overrides() == overrides
 
 
-@pytest.mark.parametrize(("path", "read"), [("query", "identity"), ("wishes", "wishes")])
+@pytest.mark.parametrize(("path", "read"), [("query", "identity"), ("overrides", "overrides")])
 def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
     checkpoint.identify(IDENTITY)
-    checkpoint.wish(Wishes(hold="a plan"))
+    checkpoint.override(Overrides(hold="a plan"))
     sound = checkpoint.storage.read(path)
     for at in range(len(sound)):
         checkpoint.storage.write(path, sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
-        with pytest.raises(Damaged, match=rf"{checkpoint.storage.at(path)}: "):
+        with pytest.raises(DamagedError, match=rf"{checkpoint.storage.at(path)}: "):
             getattr(checkpoint, read)()
         checkpoint.storage.write(path, sound[:at])
-        with pytest.raises(Damaged, match=rf"{checkpoint.storage.at(path)}: "):
+        with pytest.raises(DamagedError, match=rf"{checkpoint.storage.at(path)}: "):
             getattr(checkpoint, read)()
     checkpoint.storage.write(path, seal(path, 1, {}))
-    with pytest.raises(UnknownFormat, match=r"format 1, this release reads format 2; .*with it as initialState"):
+    with pytest.raises(UnknownFormatError, match=r"format 1, this release reads format 2; .*with it as initialState"):
         getattr(checkpoint, read)()
     checkpoint.storage.write(path, seal(path, 2, {"key": 1, "hold": 1.5}))
-    with pytest.raises(Damaged, match=f"{path} is damaged.*restore it from a copy") as failure:
+    with pytest.raises(DamagedError, match=f"{path} is damaged.*restore it from a copy") as failure:
         getattr(checkpoint, read)()
-    assert ("delete it and wish again" in str(failure.value)) is (path == "wishes")
+    assert ("delete it and wish again" in str(failure.value)) is (path == "overrides")
 
 
 def test_plans_are_named_by_their_content(checkpoint):
@@ -116,9 +123,9 @@ def test_plans_are_named_by_their_content(checkpoint):
     assert [checkpoint.plan(name) for name in names] == [first, second, first]
     following = checkpoint.keep_plan(Plan(2, [1, 1, 0, 1], version=3))
     assert checkpoint.plan_names()[3] == following
-    with pytest.raises(StorageFailed, match=r"has no plan 2; it has those of versions 0, 3"):
+    with pytest.raises(StorageError, match=r"has no plan 2; it has those of versions 0, 3"):
         checkpoint.plan_of_version(2)
-    with pytest.raises(StorageFailed, match=r"which is to be held; .*rollback, plain_hash or unpin"):
+    with pytest.raises(StorageError, match=r"which is to be held; .*rollback, plain_hash or unpin"):
         checkpoint.held_plan(f"0000000009-{'0' * 64}")
 
 
@@ -133,7 +140,9 @@ def test_of_two_plans_of_one_version_the_log_says_which_one_counts(hand):
 def test_another_plan_under_the_name_of_one_is_refused(checkpoint):
     names = [checkpoint.keep_plan(Plan(2, [1, 1, 0, place], version=place)) for place in (0, 1)]
     checkpoint.storage.write(f"plans/{names[0]}.json", checkpoint.storage.read(f"plans/{names[1]}.json"))
-    with pytest.raises(Damaged, match=rf"{names[0]}.json has the SHA-256 {names[1][11:]}, .*another plan; restore it"):
+    with pytest.raises(
+        DamagedError, match=rf"{names[0]}.json has the SHA-256 {names[1][11:]}, .*another plan; restore it"
+    ):
         checkpoint.plan(names[0])
 
 
@@ -151,7 +160,7 @@ def test_a_damaged_mark_of_a_delivery_says_what_deleting_it_would_do(hand):
     checkpoint = Checkpoint(hand.storage)
     commit = hand.append(0)
     hand.storage.write("delivered", b"rubbish")
-    with pytest.raises(Damaged, match=r"/delivered: .*or delete it: then the last batch may be delivered again"):
+    with pytest.raises(DamagedError, match=r"/delivered: .*or delete it: then the last batch may be delivered again"):
         checkpoint.is_delivered(commit)
 
 
@@ -159,7 +168,9 @@ def test_a_checkpoint_that_relies_on_create_if_absent_is_refused_on_a_store_with
     checkpoint.identify(IDENTITY)
     below = pyarrow.fs.SubTreeFileSystem(str(tmp_path.parent), pyarrow.fs.LocalFileSystem())
     plain = Checkpoint(Storage(tmp_path.name, store=ArrowObjects(below)))
-    with pytest.raises(Mismatch, match=r"can create a file only if it is absent, and this one cannot; reach it as"):
+    with pytest.raises(
+        MismatchError, match=r"can create a file only if it is absent, and this one cannot; reach it as"
+    ):
         plain.identify(msgspec.structs.replace(IDENTITY, exclusive=False))
 
 
@@ -169,26 +180,26 @@ def test_old_plans_go_unless_somebody_needs_them(checkpoint):
         name = checkpoint.keep_plan(Plan(2, plan.tail, version=version))
         assert checkpoint.plan_of_version(version).version == version
     names = checkpoint.plan_names()
-    checkpoint.wish(Wishes(hold=names[3]))
+    checkpoint.override(Overrides(hold=names[3]))
     checkpoint.forget_plans({name, names[1]})
     assert sorted(checkpoint.plan_names()) == [1, 3, *range(5, KEPT_PLANS + 5)]
 
 
 def test_a_lost_or_damaged_plan_is_named(checkpoint):
     gone = f"0000000009-{'0' * 64}"
-    with pytest.raises(StorageFailed, match=rf"plans/{gone}\.json is not there"):
+    with pytest.raises(StorageError, match=rf"plans/{gone}\.json is not there"):
         checkpoint.plan(gone)
     for name in ("none", "../../query", f"../{gone}"):
-        with pytest.raises(Damaged, match="does not name a plan"):
+        with pytest.raises(DamagedError, match="does not name a plan"):
             checkpoint.plan(name)
     name = checkpoint.keep_plan(uniform_plan(2, 4))
     path = f"plans/{name}.json"
     checkpoint.storage.write(path, checkpoint.storage.read(path).replace(b"0, 1", b"1, 0", 1))
-    with pytest.raises(Damaged, match=name):
+    with pytest.raises(DamagedError, match=name):
         checkpoint.plan(name)
 
 
 def test_a_file_that_must_be_new_is_not_overwritten(checkpoint):
     checkpoint.identify(IDENTITY)
-    with pytest.raises(AlreadyThere):
+    with pytest.raises(AlreadyExistsError):
         checkpoint.storage.create("query", b"")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark_types
 
-from equipoise.errors import Damaged, InvalidArgument
+from equipoise.errors import DamagedError, InvalidArgumentError
 from equipoise.state.codec import KeyCodec, array_of, row_codec
 
 MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(dt.UTC))
@@ -128,7 +128,7 @@ def test_foreign_bytes_are_damage_or_a_row_of_the_schema(schema, data):
     codec = row_codec(schema)
     try:
         row = codec.decode(data)
-    except Damaged:
+    except DamagedError:
         return
     assert len(row) == len(schema["fields"])
     codec.encode(row)
@@ -145,7 +145,7 @@ def test_changed_bytes_are_damage_or_a_row_of_the_schema(schema_and_row, data):
     for read in (codec.decode, codec.decode_list):
         try:
             read(bytes(stored))
-        except Damaged:
+        except DamagedError:
             continue
 
 
@@ -168,7 +168,7 @@ def test_absurd_lengths_are_damage(declared, head):
         (codec.decode_list, b"\x91\x91" + absurd),
         (codec.decode_list, b"\xdd" + b"\xff" * 4 + b"\x91\xc0"),
     ):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             read(data)
 
 
@@ -178,7 +178,9 @@ def test_absurd_lengths_are_damage(declared, head):
 def test_bytes_that_are_no_row_of_the_schema_are_damage(data):
     codec = row_codec(struct("long", "string"), "value state 'seen'")
     for read in (codec.decode, codec.decode_list):
-        with pytest.raises(Damaged, match=r"value state 'seen': .* not a row of \(f0, f1\): .*restore the checkpoint"):
+        with pytest.raises(
+            DamagedError, match=r"value state 'seen': .* not a row of \(f0, f1\): .*restore the checkpoint"
+        ):
             read(data)
 
 
@@ -187,10 +189,10 @@ def test_stored_numbers_that_are_no_date_are_damage(declared):
     stored = row_codec(struct("string" if "decimal" in declared else "long")).encode(
         ("123.456" if "decimal" in declared else 2**63 - 1,)
     )
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         row_codec(struct(declared)).decode(stored + b"!")
     if declared != "interval day to second":
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             row_codec(struct(declared)).decode(stored)
 
 
@@ -283,7 +285,9 @@ def test_values_of_numpy_and_pandas_are_taken_for_what_they_mean(declared, value
 def test_a_value_that_its_field_cannot_hold_is_refused_by_name(declared, value):
     codec = row_codec(struct("string", declared), "value state 'seen'")
     for encode in (codec.encode, lambda row: codec.encode_many([("fine", None), row])):
-        with pytest.raises(InvalidArgument, match=r"value state 'seen': field 'f1' is declared .* and cannot hold"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"value state 'seen': field 'f1' is declared .* and cannot hold"
+        ):
             encode(("fine", value))
 
 
@@ -292,7 +296,7 @@ def test_a_value_that_its_field_cannot_hold_is_refused_by_name(declared, value):
 def test_what_is_not_a_row_of_the_right_length_is_refused(row, declared):
     codec = row_codec(struct(declared, declared))
     for encode in (codec.encode, lambda row: codec.encode_many([row])):
-        with pytest.raises(InvalidArgument, match=r"expected a tuple of 2 values \(f0, f1\), got "):
+        with pytest.raises(InvalidArgumentError, match=r"expected a tuple of 2 values \(f0, f1\), got "):
             encode(row)
 
 
@@ -302,7 +306,7 @@ def test_lists_and_spark_rows_are_rows_too():
 
 
 def test_a_long_value_is_cut_in_the_message():
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgumentError) as caught:
         row_codec(struct("long")).encode(("x" * 10_000,))
     assert len(str(caught.value)) < 400
 
@@ -312,15 +316,15 @@ def test_a_long_value_is_cut_in_the_message():
     ["variant", "interval", "interval year to month", "geometry(4326)", "time(6)", {"type": "udt"}, array("variant")],
 )
 def test_a_type_that_state_cannot_hold_is_refused_with_a_way_out(declared):
-    with pytest.raises(InvalidArgument, match="which state cannot hold; store it as string or binary"):
+    with pytest.raises(InvalidArgumentError, match="which state cannot hold; store it as string or binary"):
         row_codec(struct(declared))
 
 
 def test_a_schema_must_be_a_struct_and_maps_need_simple_keys():
     for schema in ("long", {"type": "array"}, None):
-        with pytest.raises(InvalidArgument, match="must be a struct"):
+        with pytest.raises(InvalidArgumentError, match="must be a struct"):
             row_codec(schema)
-    with pytest.raises(InvalidArgument, match="needs keys of a simple type"):
+    with pytest.raises(InvalidArgumentError, match="needs keys of a simple type"):
         row_codec(struct(mapping(array("long"), "long")))
 
 
@@ -419,20 +423,20 @@ def test_keys_that_bytes_cannot_tell_apart_are_refused():
     collated = spark_types.StructType(
         [spark_types.StructField("name", spark_types.StringType("UTF8_LCASE"))]
     ).jsonValue()
-    with pytest.raises(InvalidArgument, match="key field 'name' has a collation"):
+    with pytest.raises(InvalidArgumentError, match="key field 'name' has a collation"):
         KeyCodec(collated)
     for declared in ("string collate UTF8_LCASE", mapping("string", "long"), "variant"):
-        with pytest.raises(InvalidArgument, match="a key cannot hold"):
+        with pytest.raises(InvalidArgumentError, match="a key cannot hold"):
             KeyCodec(struct(declared))
-    with pytest.raises(InvalidArgument, match="at least one column"):
+    with pytest.raises(InvalidArgumentError, match="at least one column"):
         KeyCodec(struct())
 
 
 def test_columns_that_do_not_fit_are_refused():
     codec = KeyCodec(struct("long", "string"))
-    with pytest.raises(InvalidArgument, match="expected the columns f0, f1, got 1 columns"):
+    with pytest.raises(InvalidArgumentError, match="expected the columns f0, f1, got 1 columns"):
         codec.encode_columns([[1]])
-    with pytest.raises(InvalidArgument, match="columns of one length"):
+    with pytest.raises(InvalidArgumentError, match="columns of one length"):
         codec.encode_columns([[1], ["a", "b"]])
-    with pytest.raises(InvalidArgument, match="grouping key: field 'f0'"):
+    with pytest.raises(InvalidArgumentError, match="grouping key: field 'f0'"):
         codec.encode_columns([["a"], ["a"]])

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import CheckpointInUse, Fenced, LogBroken, StorageFailed
+from equipoise import CheckpointInUseError, FencedError, LogBrokenError, StorageError
 from equipoise.state import fencing
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.compaction import COMPACTED, compact
-from equipoise.state.contents import group_entries
 from equipoise.state.fencing import claim
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.log import CommitLog, GroupTable
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.state_dump import group_entries
 from equipoise.storage import Storage
 
 GROUPS = ["t00000", "t00001", "t00002", "k0000000000000001"]
@@ -79,7 +79,7 @@ class Failing(Storage):
     def _count(self):
         Failing.left -= 1
         if Failing.left < 0:
-            raise StorageFailed("the disk is full")
+            raise StorageError("the disk is full")
 
     def writing(self, path, **options):
         self._count()
@@ -132,7 +132,7 @@ def test_a_failure_at_any_step_loses_nothing(make_hand, protocol, story):
             Failing.left = allowed
             try:
                 compact(Failing(folder, hand.storage._given))
-            except StorageFailed:
+            except StorageError:
                 Failing.left = 10**9
                 for name in hand.storage.names("epochs"):  # as when the process is gone
                     hand.storage.write(f"epochs/{name}.released", b"")
@@ -167,7 +167,7 @@ def played(hand):
 
 
 def test_a_query_that_runs_is_left_alone(played):
-    with pytest.raises(CheckpointInUse, match="stop it first"):
+    with pytest.raises(CheckpointInUseError, match="stop it first"):
         compact(played.storage)
     played.epoch.check()
     played.epoch.release()
@@ -176,13 +176,13 @@ def test_a_query_that_runs_is_left_alone(played):
 
 def test_a_query_of_another_machine_is_taken_over_only_if_asked_to(played, monkeypatch):
     monkeypatch.setattr(fencing, "_machine", lambda: "elsewhere 1")
-    with pytest.raises(CheckpointInUse, match="has not said that it ended"):
+    with pytest.raises(CheckpointInUseError, match="has not said that it ended"):
         compact(played.storage)
     played.epoch.check()
     known = entries(played.storage)
     compact(played.storage, take_over=True)
     assert entries(played.storage) == known
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         played.epoch.check()
 
 
@@ -195,7 +195,7 @@ def test_a_query_that_comes_while_snapshots_are_written_goes_on(played):
         if not claimed:
             claimed.append(claim(played.storage, lambda _owner: False))
 
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         compact(played.storage, tell=tell)
     claimed[0].check()
     assert before <= files(played.storage)
@@ -217,7 +217,7 @@ def test_a_query_that_read_the_log_just_before_the_summary_and_the_one_after_it_
         summarise(log, table, epoch)
 
     monkeypatch.setattr(CommitLog, "summarise", claimed_before)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         compact(played.storage)
     played.epoch, table = second
     assert any(chain.changes for chain in table.chains.values())
@@ -250,7 +250,7 @@ def test_sizes_are_told(played):
 
 
 def test_a_folder_without_a_query_and_a_query_without_versions(tmp_path, make_hand):
-    with pytest.raises(LogBroken, match="there is no query"):
+    with pytest.raises(LogBrokenError, match="there is no query"):
         compact(Storage(str(tmp_path / "nothing")))
     hand = make_hand(tmp_path / "new")
     identify(hand)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged
+from equipoise.errors import DamagedError
 from equipoise.state.entries import (
     companions,
     due_expiry,
@@ -91,22 +91,22 @@ def test_a_timer_is_accompanied_by_its_time(fingerprint, key, time):
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\x01" * 30, entry_prefix(1, b"key"), entry_prefix(1, b"key")[:-1]])
 def test_what_is_no_key_of_an_entry_is_damage(key):
-    with pytest.raises(Damaged, match="are not the key of a state entry"):
+    with pytest.raises(DamagedError, match="are not the key of a state entry"):
         parse_entry(key)
 
 
 @pytest.mark.parametrize("key", [b"", b"\x01" * 9, b"\x00" * 20, b"\x03" * 20])
 def test_what_is_no_key_of_an_index_is_damage(key):
-    with pytest.raises(Damaged, match="are not the key of an index entry"):
+    with pytest.raises(DamagedError, match="are not the key of an index entry"):
         parse_due(key)
 
 
 @pytest.mark.parametrize("value", [b"", b"\x02abc", b"\x01" + b"\x00" * 7])
 def test_what_is_no_value_is_damage(value):
-    with pytest.raises(Damaged, match="are not a state value"):
+    with pytest.raises(DamagedError, match="are not a state value"):
         split_value(value)
 
 
 def test_a_timer_with_another_suffix_is_damage():
-    with pytest.raises(Damaged, match="are not a time"):
+    with pytest.raises(DamagedError, match="are not a time"):
         companions(entry_key(entry_prefix(1, b"key"), 0, b"abc"), b"\x00")

@@ -13,13 +13,13 @@ from dataclasses import replace
 import pytest
 
 from equipoise.errors import (
-    CheckpointInUse,
-    Damaged,
-    Fenced,
-    InvalidArgument,
-    LogBroken,
-    StorageFailed,
-    UnknownFormat,
+    CheckpointInUseError,
+    DamagedError,
+    FencedError,
+    InvalidArgumentError,
+    LogBrokenError,
+    StorageError,
+    UnknownFormatError,
 )
 from equipoise.framing import seal
 from equipoise.state import fencing
@@ -62,7 +62,9 @@ def test_a_store_that_may_not_list_what_was_written_is_refused(tmp_path):
         abilities = replace(LocalDisk.abilities, list_after_write=False)
 
     storage = Storage(str(tmp_path), store=Forgetful())
-    with pytest.raises(InvalidArgument, match=r"list_after_write.*; keep the checkpoint on a local disk, HDFS, S3"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"list_after_write.*; keep the checkpoint on a local disk, HDFS, S3"
+    ):
         claim(storage, nobody)
     assert storage.names("") == []
 
@@ -78,7 +80,7 @@ def test_epochs_count_up_and_earlier_claims_are_cleaned_away(storage):
 
 def test_a_second_query_of_this_process_is_refused_while_the_first_runs(storage):
     first = claim(storage, nobody)
-    with pytest.raises(CheckpointInUse, match=f"process {os.getpid()} is running on .*stop it first"):
+    with pytest.raises(CheckpointInUseError, match=f"process {os.getpid()} is running on .*stop it first"):
         claim(storage, lambda owner: owner == first.owner)
     first.check()
     assert claim(storage, lambda owner: owner != first.owner).number == 2
@@ -88,7 +90,7 @@ def test_a_query_that_was_taken_over_is_fenced_off(storage):
     first = claim(storage, nobody)
     second = claim(storage, nobody)
     with pytest.raises(
-        Fenced, match=rf"taken over .*epoch {second.name}.*goes on from the last commit, and delivers it"
+        FencedError, match=rf"taken over .*epoch {second.name}.*goes on from the last commit, and delivers it"
     ):
         first.check()
     first.release()  # too late to matter
@@ -97,7 +99,7 @@ def test_a_query_that_was_taken_over_is_fenced_off(storage):
 
 
 def test_a_query_of_another_process_is_refused_while_that_lives(storage, elsewhere):
-    with pytest.raises(CheckpointInUse, match=f"process {elsewhere.pid} is running"):
+    with pytest.raises(CheckpointInUseError, match=f"process {elsewhere.pid} is running"):
         claim(storage, nobody)
 
 
@@ -126,7 +128,7 @@ def test_a_query_of_another_machine_cannot_be_seen_and_is_fenced_off(storage, mo
         patch.setattr(fencing, "_machine", lambda: "another")
         first = claim(storage, nobody)
     claim(storage, lambda _: True)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         first.check()
 
 
@@ -161,7 +163,7 @@ def test_a_query_that_paused_before_its_claim_takes_a_number_of_its_own(storage,
     late = claim(storage, nobody)
     assert (settled[0].number, late.number) == (2, 3)
     late.check()
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         settled[0].check()
     assert storage.names("epochs") == [late.name]
 
@@ -169,7 +171,7 @@ def test_a_query_that_paused_before_its_claim_takes_a_number_of_its_own(storage,
 def test_a_query_that_paused_before_its_claim_is_refused_where_another_is_seen_to_run(storage, meanwhile):
     settled = []
     meanwhile(lambda: settled.append(claim(storage, nobody)))
-    with pytest.raises(CheckpointInUse, match="is running on"):
+    with pytest.raises(CheckpointInUseError, match="is running on"):
         claim(storage, lambda owner: owner == settled[0].owner)
     settled[0].check()
     assert storage.names("epochs") == [settled[0].name]
@@ -182,10 +184,10 @@ def test_a_claim_that_could_not_be_withdrawn_takes_over_nothing(storage, owner):
     storage.write(left, seal("epoch", 1, [fencing._machine(), 2**22 + 5, 1]))
     epoch.check()
     assert tenancy(storage) == "running"
-    with pytest.raises(CheckpointInUse):
+    with pytest.raises(CheckpointInUseError):
         claim(storage, lambda each: each == epoch.owner)
     storage.delete(f"epochs/{epoch.name}")
-    with pytest.raises(StorageFailed, match="has lost the claim"):
+    with pytest.raises(StorageError, match="has lost the claim"):
         epoch.check()
 
 
@@ -202,14 +204,14 @@ def test_every_round_of_claims_at_once_has_one_winner_of_its_number(make_storage
 def _claimed_or_refused(storage):
     try:
         return claim(storage, nobody)
-    except (Fenced, StorageFailed):  # fenced off, or what it wanted to look at was cleaned away
+    except (FencedError, StorageError):  # fenced off, or what it wanted to look at was cleaned away
         return None
 
 
 def _is_in_force(epoch):
     try:
         epoch.check()
-    except Fenced:
+    except FencedError:
         return False
     return True
 
@@ -226,7 +228,7 @@ def test_of_many_claims_at_once_one_is_left(storage):
 def test_a_lost_claim_is_told(storage):
     epoch = claim(storage, nobody)
     storage.delete_folder("epochs")
-    with pytest.raises(StorageFailed, match="has lost the claim"):
+    with pytest.raises(StorageError, match="has lost the claim"):
         epoch.check()
     assert claim(storage, nobody, above=7).number == 8
 
@@ -235,15 +237,15 @@ def test_where_a_takeover_cannot_be_told_a_failure_stays_itself_unless_it_accuse
     epoch = claim(storage, nobody)
 
     def away(_):
-        raise StorageFailed("the store is away")
+        raise StorageError("the store is away")
 
     monkeypatch.setattr(fencing, "_claims", away)
     with pytest.raises(ValueError, match="the table is gone") as failure, epoch.reported_first():
         raise ValueError("the table is gone")
     assert failure.value.__notes__ == ["Whether another query has taken over could not be checked: the store is away"]
-    with pytest.raises(StorageFailed, match="the store is away") as failure, epoch.reported_first():
-        raise LogBroken("restore both halves")
-    assert isinstance(failure.value.__cause__, LogBroken)
+    with pytest.raises(StorageError, match="the store is away") as failure, epoch.reported_first():
+        raise LogBrokenError("restore both halves")
+    assert isinstance(failure.value.__cause__, LogBrokenError)
 
 
 def test_a_damaged_claim_is_named_with_the_way_out(storage):
@@ -252,10 +254,12 @@ def test_a_damaged_claim_is_named_with_the_way_out(storage):
     sound = storage.read(path)
     for data in (b"", sound[:-1], seal("epoch", 1, ["machine"])):
         storage.write(path, data)
-        with pytest.raises(Damaged, match=f"{epoch.name}.*delete the file"):
+        with pytest.raises(DamagedError, match=f"{epoch.name}.*delete the file"):
             claim(storage, nobody)
     storage.write(path, seal("epoch", 2, []))
-    with pytest.raises(UnknownFormat, match=f"{epoch.name}.*format 2, this release reads format 1.*delete the file"):
+    with pytest.raises(
+        UnknownFormatError, match=f"{epoch.name}.*format 2, this release reads format 1.*delete the file"
+    ):
         claim(storage, nobody)
 
 

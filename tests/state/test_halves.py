@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from equipoise.errors import LogBroken
+from equipoise.errors import LogBrokenError
 from equipoise.state.halves import SparkHalf, require_same
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import RenamingFiles
@@ -88,14 +88,14 @@ def test_a_first_batch_that_is_planned_is_accepted_and_an_empty_half(half, folde
 
 def test_an_older_half_is_refused_by_name(half, folder):
     where = f"the log in {folder} ends with batch 4"
-    with pytest.raises(LogBroken, match=rf"Spark's half is older than the log: {where}, .*after 3; .*{WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"Spark's half is older than the log: {where}, .*after 3; .*{WAY_OUT}"):
         half.require(5, digest(4))
 
 
 def test_a_newer_half_is_refused_by_name(half, folder):
     where = f"the log in {folder} ends with batch 1"
     with pytest.raises(
-        LogBroken, match=rf"Spark's half is newer than the log: {where}, .*planned batch 3; .*{WAY_OUT}"
+        LogBrokenError, match=rf"Spark's half is newer than the log: {where}, .*planned batch 3; .*{WAY_OUT}"
     ):
         half.require(2, digest(1))
 
@@ -104,7 +104,7 @@ def test_a_half_that_has_finished_what_the_log_does_not_know_is_refused_by_name(
     (folder / "spark/commits/3").write_bytes(b"v1\n{}")
     where = f"the log in {folder} ends with batch 2"
     said = rf"Spark's half is newer than the log: {where}, and Spark has finished batch 3; .*{WAY_OUT}"
-    with pytest.raises(LogBroken, match=said):
+    with pytest.raises(LogBrokenError, match=said):
         half.require(3, digest(2))
 
 
@@ -113,7 +113,7 @@ def test_a_half_that_has_finished_what_the_log_does_not_know_is_refused_by_name(
 def test_a_half_with_batches_is_refused_where_the_log_has_none(half, folder, head, ends, finished):
     if not finished:
         shutil.rmtree(folder / "spark/commits")
-    with pytest.raises(LogBroken, match=rf"newer than the log: the log in {folder} {ends}, .*{WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"newer than the log: the log in {folder} {ends}, .*{WAY_OUT}"):
         half.require(head, "")
 
 
@@ -121,29 +121,29 @@ def test_one_finished_batch_is_refused_where_the_log_is_empty(half, folder):
     shutil.rmtree(folder / "spark/offsets")
     for batch in (1, 2):
         (folder / f"spark/commits/{batch}").unlink()
-    with pytest.raises(LogBroken, match="Spark has finished batch 0"):
+    with pytest.raises(LogBrokenError, match="Spark has finished batch 0"):
         half.require(0, "")
 
 
 @pytest.mark.parametrize("gone", ["spark", "spark/offsets"])
 def test_a_missing_half_is_refused_by_name(half, folder, gone):
     shutil.rmtree(folder / gone)
-    with pytest.raises(LogBroken, match=rf"Spark's half is missing: .*batch 3, .*offsets is empty.*{WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"Spark's half is missing: .*batch 3, .*offsets is empty.*{WAY_OUT}"):
         half.require(4, digest(3))
 
 
 def test_missing_offsets_of_the_committed_batch_are_refused_by_name(half, folder):
     (folder / "spark/offsets/2").unlink()
-    with pytest.raises(LogBroken, match=rf"Spark's half is missing: .*spark/offsets/2 is not there; {WAY_OUT}"):
+    with pytest.raises(LogBrokenError, match=rf"Spark's half is missing: .*spark/offsets/2 is not there; {WAY_OUT}"):
         half.require(3, digest(2))
 
 
 def test_a_foreign_half_is_refused_by_name(half, folder):
     (folder / "spark/offsets/3").write_bytes(offsets(3, time=5000))
     said = rf"Spark's half is foreign: batch 3 of {folder} .*{digest(3)}, .*{digest(3, time=5000)}, .*{WAY_OUT}"
-    with pytest.raises(LogBroken, match=said):
+    with pytest.raises(LogBrokenError, match=said):
         half.require(4, digest(3))
-    with pytest.raises(LogBroken, match=said):
+    with pytest.raises(LogBrokenError, match=said):
         require_same(3, digest(3), half.digest(3), str(folder))
     require_same(3, digest(3), digest(3), str(folder))
 

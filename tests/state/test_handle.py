@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.state.entries import companions, fingerprint_prefix
 from equipoise.state.handle import RecordingHandle, StateHandle, VariableSpec, merge_specs, removed_tags
 from equipoise.state.timers import due_timers, purge_expired, time_mode
@@ -80,7 +80,7 @@ def test_groups_are_apart():
     handle, (value, _, _) = started(three)
     value.update((1,))
     handle.set_group(new_view())
-    with pytest.raises(InvalidArgument, match="there is none here"):
+    with pytest.raises(InvalidArgumentError, match="there is none here"):
         value.get()
     handle.set_key(1, b"a")
     assert value.get() is None
@@ -119,18 +119,20 @@ def test_variables_are_declared_in_init_only():
         lambda: handle.getMapState("map", WORD, NUMBER),
         lambda: handle.deleteIfExists("value"),
     ):
-        with pytest.raises(InvalidArgument, match="after init; state variables are declared in init only"):
+        with pytest.raises(InvalidArgumentError, match="after init; state variables are declared in init only"):
             call()
 
 
 def test_a_task_must_declare_what_the_driver_recorded():
     handle = StateHandle(merge_specs({}, record(three).specs))
-    with pytest.raises(InvalidArgument, match=r"asks for the value state 'other', but .* no such variable"):
+    with pytest.raises(InvalidArgumentError, match=r"asks for the value state 'other', but .* no such variable"):
         handle.getValueState("other", NUMBER)
-    with pytest.raises(InvalidArgument, match=r"asks for the list state 'value', but .* a value state under this name"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"asks for the list state 'value', but .* a value state under this name"
+    ):
         handle.getListState("value", NUMBER)
     handle.getValueState("value", "any text: the table has the schema")
-    with pytest.raises(InvalidArgument, match="declares the state variable 'value' twice"):
+    with pytest.raises(InvalidArgumentError, match="declares the state variable 'value' twice"):
         handle.getValueState("value", NUMBER)
 
 
@@ -141,7 +143,7 @@ def test_state_cannot_be_used_in_init():
     ):
         value, many, table = three(handle)
         for call in (value.get, many.exists, table.clear, handle.listTimers, lambda: handle.registerTimer(1)):  # noqa: B023 - called here
-            with pytest.raises(InvalidArgument, match="not in init or close"):
+            with pytest.raises(InvalidArgumentError, match="not in init or close"):
                 call()
 
 
@@ -158,21 +160,25 @@ def test_the_recorded_specs_say_all_and_are_plain_data():
 
 def test_a_declaration_that_cannot_be_is_refused_on_the_driver():
     handle = RecordingHandle(StructType.jsonValue, mode="eventTime")
-    with pytest.raises(InvalidArgument, match=r"ttlDurationMs 5, which needs timeMode processingTime, .* eventTime"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"ttlDurationMs 5, which needs timeMode processingTime, .* eventTime"
+    ):
         handle.getValueState("value", NUMBER, 5)
-    with pytest.raises(InvalidArgument, match="ttlDurationMs of 'value' must be a whole number of at least 1, got 0"):
+    with pytest.raises(
+        InvalidArgumentError, match="ttlDurationMs of 'value' must be a whole number of at least 1, got 0"
+    ):
         handle.getValueState("value", NUMBER, 0)
     for name in ("", None):
-        with pytest.raises(InvalidArgument, match="needs a name"):
+        with pytest.raises(InvalidArgumentError, match="needs a name"):
             handle.getValueState(name, NUMBER)
     handle.getValueState("value", NUMBER)
-    with pytest.raises(InvalidArgument, match="twice"):
+    with pytest.raises(InvalidArgumentError, match="twice"):
         handle.getListState("value", NUMBER)
-    with pytest.raises(InvalidArgument, match="declares the state variable 'value' and deletes it"):
+    with pytest.raises(InvalidArgumentError, match="declares the state variable 'value' and deletes it"):
         handle.deleteIfExists("value")
-    with pytest.raises(InvalidArgument, match="field 'x' has the type variant"):
+    with pytest.raises(InvalidArgumentError, match="field 'x' has the type variant"):
         RecordingHandle(lambda schema: schema).getListState("list", struct(x="variant"))
-    with pytest.raises(InvalidArgument, match="one of none, processingTime, eventTime, got 'never'"):
+    with pytest.raises(InvalidArgumentError, match="one of none, processingTime, eventTime, got 'never'"):
         RecordingHandle(StructType.jsonValue, mode="never")
 
 
@@ -194,7 +200,7 @@ def test_a_deleted_variable_is_gone_and_its_tag_is_never_used_again():
     deleting = record(lambda handle: [handle.deleteIfExists("value"), handle.deleteIfExists("never declared")])
     second = merge_specs(first, deleting.specs, deleting.removed)
     assert removed_tags(second) == {1}
-    with pytest.raises(InvalidArgument, match="no such variable"):
+    with pytest.raises(InvalidArgumentError, match="no such variable"):
         StateHandle(second).getValueState("value", NUMBER)
     StateHandle(second).deleteIfExists("value")
     assert merge_specs(second, deleting.specs, deleting.removed) == second
@@ -212,7 +218,7 @@ def test_a_checkpoint_has_room_for_255_variables():
 
     table = merge_specs({}, record(init).specs)
     assert table["variable 254"].tag == 255
-    with pytest.raises(InvalidArgument, match="at most 255 state variables"):
+    with pytest.raises(InvalidArgumentError, match="at most 255 state variables"):
         merge_specs(table, {"more": VariableSpec("more", "value", 1, struct(x="long"))})
 
 
@@ -230,7 +236,9 @@ def test_integers_may_become_wider(old, new):
         before = {"v": VariableSpec("v", "value", 1, struct(x=wrap(old)))}
         after = {"v": VariableSpec("v", "value", 1, struct(x=wrap(new)))}
         assert merge_specs(before, after)["v"].schema == after["v"].schema
-        with pytest.raises(Mismatch, match=rf"'v' .* was {new} and is {old}; declare it as it was, or use a new name"):
+        with pytest.raises(
+            MismatchError, match=rf"'v' .* was {new} and is {old}; declare it as it was, or use a new name"
+        ):
             merge_specs(after, before)
 
 
@@ -250,7 +258,7 @@ def test_integers_may_become_wider(old, new):
 )
 def test_a_change_that_stored_bytes_cannot_follow_is_a_mismatch(new, what):
     old = {"v": VariableSpec("v", "map", 1, struct(x="long"), struct(k="string"))}
-    with pytest.raises(Mismatch, match=f"{what}; declare it as it was, or use a new name or a new checkpoint"):
+    with pytest.raises(MismatchError, match=f"{what}; declare it as it was, or use a new name or a new checkpoint"):
         merge_specs(old, {"v": new})
 
 
@@ -284,12 +292,14 @@ def test_timers_are_listed_in_order_and_kept_once():
 def test_timers_need_a_clock_and_a_whole_number():
     handle, _ = started(mode="None")
     for call in (handle.listTimers, lambda: handle.registerTimer(1), lambda: handle.deleteTimer(1)):
-        with pytest.raises(InvalidArgument, match="timeMode none; start it with timeMode processingTime or eventTime"):
+        with pytest.raises(
+            InvalidArgumentError, match="timeMode none; start it with timeMode processingTime or eventTime"
+        ):
             call()
     assert list(handle.due_timers()) == []
     handle, _ = started(mode="eventTime")
     for wrong in (1.5, "1", None, 2**63):
-        with pytest.raises(InvalidArgument, match="milliseconds since 1970"):
+        with pytest.raises(InvalidArgumentError, match="milliseconds since 1970"):
             handle.registerTimer(wrong)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise import failpoints
-from equipoise.errors import Damaged, Fenced, LogBroken, StorageFailed, UnknownFormat
+from equipoise.errors import DamagedError, FencedError, LogBrokenError, StorageError, UnknownFormatError
 from equipoise.framing import seal
 from equipoise.state.fencing import claim
 from equipoise.state.garbage import GarbageCollector
@@ -61,7 +61,7 @@ def test_a_commit_comes_back_as_it_was(hand):
 
 def test_an_empty_log_has_no_version(hand):
     assert (hand.log.head(), hand.log.oldest(), hand.log.last_epoch()) == (-1, -1, 0)
-    with pytest.raises(LogBroken, match=r"no record of version 0 \(it is empty\)"):
+    with pytest.raises(LogBrokenError, match=r"no record of version 0 \(it is empty\)"):
         hand.log.read(0)
 
 
@@ -94,7 +94,7 @@ def append_late(log, commit, epoch, then=lambda _: None):
             then(claimed[0])
 
     failpoints.watchers.append(take_over)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         log.append(commit, epoch)
     return claimed[0]
 
@@ -102,7 +102,7 @@ def append_late(log, commit, epoch, then=lambda _: None):
 def test_a_query_that_knows_that_it_was_taken_over_writes_no_record(hand):
     hand.append(0)
     claim(hand.storage, lambda _: False)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         hand.append(1)
     assert hand.log.head() == 0
 
@@ -110,7 +110,7 @@ def test_a_query_that_knows_that_it_was_taken_over_writes_no_record(hand):
 def test_a_query_that_hung_while_a_copy_was_restored_writes_no_record(hand):
     hand.append(0)
     hand.storage.delete(f"epochs/{hand.epoch.name}")
-    with pytest.raises(StorageFailed, match="has lost the claim"):
+    with pytest.raises(StorageError, match="has lost the claim"):
         hand.append(5)
     assert hand.log.head() == 0
 
@@ -123,7 +123,7 @@ def test_the_record_of_a_query_that_was_taken_over_counts_if_it_came_first(hand)
     counted = hand.log.append(hand.commit(1, epoch=second.number, measures={"rows": 2}), second)
     assert (counted.epoch, counted.measures) == (first.number, {"rows": 1})
     assert hand.log.read(1) == counted == hand.log.adopt(second)
-    with pytest.raises(Fenced):  # too late: the version is there
+    with pytest.raises(FencedError):  # too late: the version is there
         hand.log.append(hand.commit(1, measures={"rows": 3}), first)
     assert hand.log.read(1) == counted
 
@@ -144,11 +144,11 @@ def test_any_damage_is_found_and_the_file_is_named(hand, kind):
     sound = hand.storage.read(path)
     for end in range(len(sound)):
         hand.storage.write(path, sound[:end])
-        with pytest.raises(Damaged, match=name):
+        with pytest.raises(DamagedError, match=name):
             hand.log.read(0) if kind == "commit" else hand.log.table(0)
     for at in range(len(sound)):
         hand.storage.write(path, sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
-        with pytest.raises(Damaged, match=name):
+        with pytest.raises(DamagedError, match=name):
             hand.log.read(0) if kind == "commit" else hand.log.table(0)
     hand.storage.write(path, sound)
     assert hand.log.table(0).chains
@@ -164,10 +164,10 @@ def test_another_format_and_another_shape_are_refused(hand, kind):
         return hand.log.read(0) if kind == "commit" else hand.log.table(0)
 
     hand.storage.write(f"log/{name}", seal(kind, 1, msgspec.to_builtins(commit)))
-    with pytest.raises(UnknownFormat, match=f"{name}.*format 1, this release reads format 2"):
+    with pytest.raises(UnknownFormatError, match=f"{name}.*format 1, this release reads format 2"):
         read()
     hand.storage.write(f"log/{name}", seal(kind, 2, {"version": "one"}))
-    with pytest.raises(Damaged, match=f"{name} is not a {kind}.*restore it from a copy"):
+    with pytest.raises(DamagedError, match=f"{name} is not a {kind}.*restore it from a copy"):
         read()
 
 
@@ -177,10 +177,10 @@ def test_a_gap_is_named(hand):
     [gap] = [name for name in hand.storage.names("log") if name.startswith(f"{2:020d}")]
     hand.storage.delete(f"log/{gap}")
     for read in (lambda: hand.log.table(3), lambda: list(hand.log.commits(0, 3)), lambda: hand.log.read(2)):
-        with pytest.raises(LogBroken, match=r"no record of version 2 \(versions 0 to 3 are there\)"):
+        with pytest.raises(LogBrokenError, match=r"no record of version 2 \(versions 0 to 3 are there\)"):
             read()
     assert hand.log.table(1).version == 1
-    with pytest.raises(LogBroken, match="commit 3 does not follow version 1"):
+    with pytest.raises(LogBrokenError, match="commit 3 does not follow version 1"):
         hand.log.table(1).advance(hand.commit(3))
 
 
@@ -188,7 +188,7 @@ def test_a_late_record_of_a_lower_epoch_never_counts(hand):
     hand.append(0)
     late, hand.epoch = hand.epoch, claim(hand.storage, lambda _: False)
     hand.append(1, measures={"rows": 2})
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         hand.log.append(hand.commit(1, epoch=late.number, measures={"rows": 1}), late)
     assert hand.log.read(1).measures == {"rows": 2}
     assert [commit.measures["rows"] for commit in hand.log.kept()] == [3, 2]
@@ -233,13 +233,15 @@ def test_a_section_outside_of_its_file_is_damage_of_its_record(hand, kind, wrong
     commit = hand.append(0, {"t00000": bad if kind == "commit" else sound})
     if kind == "summary":
         hand.log.summarise(GroupTable(0, {"t00000": Chain(None, [Change(0, bad)])}, commit.files), hand.epoch)
-    with pytest.raises(Damaged, match=rf"{kind} has a section .*{bad.length} bytes.*; restore it from a copy"):
+    with pytest.raises(DamagedError, match=rf"{kind} has a section .*{bad.length} bytes.*; restore it from a copy"):
         hand.log.table(0)
 
 
 def test_a_section_in_a_file_that_its_record_does_not_name_is_damage(hand):
     hand.append(0, hand.file(0, {"t00000": [(b"a", b"1")]}), files=[])
-    with pytest.raises(Damaged, match=r"commit has a section .*, which it does not name with its SHA-256; restore it"):
+    with pytest.raises(
+        DamagedError, match=r"commit has a section .*, which it does not name with its SHA-256; restore it"
+    ):
         hand.log.table(0)
 
 
@@ -249,7 +251,7 @@ def test_a_snapshot_of_what_is_not_there_is_damage(hand, group, version):
     section = hand.file(1, {group: [(b"a", b"1")]}, folder="snapshots")[group]
     hand.append(1, snapshots={group: Snapshot(version, section)})
     said = rf"commit 1 has a snapshot of the key group '{group}' at version {version}, .*; restore the log from a copy"
-    with pytest.raises(Damaged, match=said):
+    with pytest.raises(DamagedError, match=said):
         hand.log.table(1)
 
 
@@ -279,7 +281,9 @@ def test_a_record_that_names_a_file_outside_is_refused_and_nothing_outside_is_de
     name = max(hand.storage.names("log"), key=lambda each: each.endswith("summary"))
     hand.append(1)
     for use in (lambda: hand.log.table(1), lambda: GarbageCollector(hand.epoch, 1).sweep(hand.log, GroupTable(1))):
-        with pytest.raises(Damaged, match=rf"{name} names the file '{re.escape(path)}', .*; restore it from a copy"):
+        with pytest.raises(
+            DamagedError, match=rf"{name} names the file '{re.escape(path)}', .*; restore it from a copy"
+        ):
             use()
     assert (tmp_path / "victim.txt").read_bytes() == VICTIM
 
@@ -291,7 +295,7 @@ def test_a_record_under_the_name_of_another_version_is_refused(hand, kind):
         hand.log.summarise(hand.log.table(version), hand.epoch)
     older, newer = (name for name in hand.storage.names("log")[-4:] if name.endswith(kind))
     hand.storage.write(f"log/{newer}", hand.storage.read(f"log/{older}"))
-    with pytest.raises(Damaged, match=rf"{newer} is the record of version 1; restore it from a copy"):
+    with pytest.raises(DamagedError, match=rf"{newer} is the record of version 1; restore it from a copy"):
         hand.log.read(2) if kind == "commit" else hand.log.table(2)
 
 
@@ -369,5 +373,5 @@ def test_a_gap_above_the_oldest_version_is_a_loss(hand):
     lost = next(name for name in hand.storage.names("log") if int(name[:20]) == 5)
     hand.storage.delete(f"log/{lost}")
     for use in (hand.log.oldest, lambda: list(hand.log.kept())):
-        with pytest.raises(LogBroken, match=r"no record of version 5 .*restore the missing file"):
+        with pytest.raises(LogBrokenError, match=r"no record of version 5 .*restore the missing file"):
             use()

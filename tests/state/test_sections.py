@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import Damaged, UnknownFormat
+from equipoise.errors import DamagedError, UnknownFormatError
 from equipoise.state import sections
 from equipoise.state.sections import CHANGES, SNAPSHOT, Section, SectionWriter, read_section
 
@@ -89,7 +89,7 @@ def test_a_flipped_bit_is_damage_in_the_section_it_is_in(bit):
         for section in (first, second):
             part = cut(bytes(altered), section)
             if section.offset <= at < section.offset + section.length:
-                with pytest.raises(Damaged, match=r"section at byte .* of changes/7 is damaged.*Restore the file"):
+                with pytest.raises(DamagedError, match=r"section at byte .* of changes/7 is damaged.*Restore the file"):
                     read_section(part, section)
             else:
                 assert list(read_section(part, section)) == ENTRIES
@@ -98,20 +98,20 @@ def test_a_flipped_bit_is_damage_in_the_section_it_is_in(bit):
 def test_every_truncation_is_damage():
     data, [section] = written((ENTRIES, False))
     for length in range(len(data)):
-        with pytest.raises(Damaged, match=rf"expected {section.length} bytes with 3 entries"):
+        with pytest.raises(DamagedError, match=rf"expected {section.length} bytes with 3 entries"):
             read_section(cut(data[:length], section), section)
 
 
 def test_another_section_is_damage():
     data, [first, second] = written((ENTRIES, False), (ENTRIES, True))
-    with pytest.raises(Damaged, match="checksum"):
+    with pytest.raises(DamagedError, match="checksum"):
         read_section(cut(data, first), second)
 
 
 @pytest.mark.parametrize("change", [{"count": 4}, {"reset": True}])
 def test_a_section_unlike_its_reference_is_damage(change):
     data, [section] = written((ENTRIES, False))
-    with pytest.raises(Damaged, match="it says 3 entries, reset 0"):
+    with pytest.raises(DamagedError, match="it says 3 entries, reset 0"):
         read_section(cut(data, section), msgspec.structs.replace(section, **change))
 
 
@@ -119,7 +119,7 @@ def test_a_newer_format_is_unknown_and_not_damage():
     data, [section] = written((ENTRIES, False))
     body = bytearray(cut(data, section)[:-4])
     body[4:6] = struct.pack("<H", 2)
-    with pytest.raises(UnknownFormat, match="of f has format 2, this release reads format 1; run the query with"):
+    with pytest.raises(UnknownFormatError, match="of f has format 2, this release reads format 1; run the query with"):
         read_section(*resealed(bytes(body)))
 
 
@@ -133,7 +133,7 @@ def test_a_newer_format_is_unknown_and_not_damage():
 )
 def test_a_sound_checksum_around_garbage_is_damage(frame, found):
     body = b"SECT" + struct.pack("<HBB", 1, 0, 0) + frame + struct.pack("<QQ", 0, len(ENTRIES))
-    with pytest.raises(Damaged, match=found):
+    with pytest.raises(DamagedError, match=found):
         list(read_section(*resealed(body)))
 
 
@@ -152,7 +152,7 @@ def test_a_length_that_is_not_the_one_of_the_content_is_damage_and_takes_no_memo
     data, section = around(struct.pack("<QQ", len(FRAME), raw_length) + FRAME)
     pool = pa.default_memory_pool()
     most_before = max(pool.max_memory(), 2**28)
-    with pytest.raises(Damaged, match=r"a frame (cannot be read|of \d+ bytes before compression)"):
+    with pytest.raises(DamagedError, match=r"a frame (cannot be read|of \d+ bytes before compression)"):
         list(read_section(data, section))
     assert pool.max_memory() <= most_before
 
@@ -161,14 +161,14 @@ def test_a_zstd_head_that_claims_as_much_as_the_frame_is_damage():
     claimed = 2**33
     head = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", claimed)  # one segment, content size in 8 bytes
     data, section = around(struct.pack("<QQ", len(head) + 7, claimed) + head + FRAME[-7:])
-    with pytest.raises(Damaged, match="a frame cannot be read"):
+    with pytest.raises(DamagedError, match="a frame cannot be read"):
         list(read_section(data, section))
 
 
 @pytest.mark.parametrize("name_length", [1, 40, 255])
 def test_a_name_that_runs_past_its_end_is_damage(name_length):
     data, section = around(struct.pack("<QQ", len(FRAME), RAW_LENGTH) + FRAME, name_length=name_length)
-    with pytest.raises(Damaged, match="section at byte 0 of f is damaged"):
+    with pytest.raises(DamagedError, match="section at byte 0 of f is damaged"):
         list(read_section(data, section))
 
 
@@ -181,7 +181,7 @@ def test_a_changed_byte_under_a_right_checksum_is_damage_or_gives_entries(data):
         body[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xDD, 0xDF, 0xFF]) | st.integers(0, 255))
     try:
         found = list(read_section(*resealed(bytes(body))))
-    except (Damaged, UnknownFormat):
+    except (DamagedError, UnknownFormatError):
         return
     assert len(found) == len(ENTRIES)
 
@@ -204,7 +204,7 @@ def test_an_entry_larger_than_a_frame_comes_back():
 
 def test_other_magic_bytes_are_damage():
     body = b"NOPE" + struct.pack("<HBB", 1, 0, 0) + struct.pack("<QQ", 0, len(ENTRIES))
-    with pytest.raises(Damaged, match="it starts with b'NOPE' in place of b'SECT'"):
+    with pytest.raises(DamagedError, match="it starts with b'NOPE' in place of b'SECT'"):
         read_section(*resealed(body))
 
 

@@ -16,7 +16,7 @@ STORY = """
     import os, shutil, sys
     from contextlib import ExitStack
     from pathlib import Path
-    from equipoise.errors import StorageFailed
+    from equipoise.errors import StorageError
     from equipoise.state.cache import GroupCache
 
     disk = Path(sys.argv[1])
@@ -34,7 +34,7 @@ STORY = """
                 leave(free)
                 try:
                     work(GroupCache(disk / "cache"))
-                except StorageFailed as error:
+                except StorageError as error:
                     assert "make space" in str(error), error
                     os._exit(3)
                 except BaseException as error:
@@ -121,7 +121,7 @@ def test_groups_grow_or_keep_what_they_have_at_every_amount_of_room(disk):
             for version in range(1, 12):
                 try:
                     group.apply([(version, False, entries(2**version))], expected=version - 1)
-                except StorageFailed:
+                except StorageError:
                     with group.read() as found:
                         assert (found.version, found.get(b"key")) == (version - 1, b"value")
                         assert sum(1 for _ in found.entries()) == found.count
@@ -147,7 +147,7 @@ def test_a_disk_that_fills_up_stops_writers_and_no_reader(disk):
                 assert all(reader.count == 100 for reader in readers)
             try:
                 cache.group("t00018").version
-            except StorageFailed as error:
+            except StorageError as error:
                 assert "t00018" in str(error)
             else:
                 raise AssertionError("a group was opened on a full disk")
@@ -211,7 +211,7 @@ def test_a_group_that_had_no_room_is_used_when_there_is_some(disk):
                 leave(free * {PAGE})
                 try:
                     group.replace(1, [(b"key", b"value")])
-                except StorageFailed:
+                except StorageError:
                     continue
                 raise AssertionError(f"a group fits into {{free}} pages")
             leave(40 * {PAGE})

@@ -10,7 +10,7 @@ from hashlib import sha256
 import pyarrow.fs
 import pytest
 
-from equipoise.errors import AlreadyThere, StorageFailed
+from equipoise.errors import AlreadyExistsError, StorageError
 from equipoise.storage import Storage, StoredFile
 from equipoise.storage.file_systems import ArrowObjects
 
@@ -64,7 +64,7 @@ def test_what_was_written_in_pieces_is_counted_and_checksummed(storage):
 
 def test_a_file_that_is_created_must_be_new(storage):
     storage.create("a/file", b"first")
-    with pytest.raises(AlreadyThere, match="a/file is there already"):
+    with pytest.raises(AlreadyExistsError, match="a/file is there already"):
         storage.create("a/file", b"second")
     assert storage.read("a/file") == b"first"
     assert storage.names("a") == ["file"]
@@ -84,7 +84,7 @@ def test_deleting_what_is_not_there_is_as_good(storage):
 
 def test_a_missing_file_is_named_with_what_to_do(storage):
     for reach in (storage.read, storage.size, lambda path: storage.read_range(path, 0, 1)):
-        with pytest.raises(StorageFailed, match=r"root/a/gone is not there; restore it from a copy"):
+        with pytest.raises(StorageError, match=r"root/a/gone is not there; restore it from a copy"):
             reach("a/gone")
 
 
@@ -129,9 +129,9 @@ def test_a_failed_overwrite_deletes_nothing_where_files_are_not_renamed(storage)
     storage.write("a/file", b"old")
     storage._store._filesystem = LosesConnection(storage._store._filesystem)
     for write in (storage.write, storage.create):
-        with pytest.raises(StorageFailed, match=r"could not write root/a/new: .*no answer"):
+        with pytest.raises(StorageError, match=r"could not write root/a/new: .*no answer"):
             write("a/new", b"new")
-    with pytest.raises(StorageFailed, match=r"could not write root/a/file: .*no answer"):
+    with pytest.raises(StorageError, match=r"could not write root/a/file: .*no answer"):
         storage.write("a/file", b"new")
     assert storage.read("a/file") == b"old"
     assert storage.names("a") == ["file"]
@@ -176,7 +176,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch, how):
         "open",
         lambda path, mode="r", **more: FullDisk(path, mode) if mode == "wb" else real(path, mode, **more),
     )
-    with pytest.raises(StorageFailed, match=r"could not write .*/a/file: .*No space left.*with free space") as raised:
+    with pytest.raises(StorageError, match=r"could not write .*/a/file: .*No space left.*with free space") as raised:
         getattr(storage, how)("a/file", b"1")
     assert isinstance(raised.value.__cause__, OSError)
     assert files(tmp_path) == []
@@ -188,11 +188,11 @@ def test_a_read_only_disk_is_told(tmp_path, monkeypatch):
 
     storage = Storage(str(tmp_path))
     monkeypatch.setattr(builtins, "open", refuse)
-    with pytest.raises(StorageFailed, match=r"could not write .*/a/file: .*Read-only file system.*writable again"):
+    with pytest.raises(StorageError, match=r"could not write .*/a/file: .*Read-only file system.*writable again"):
         storage.write("a/file", b"1")
     monkeypatch.undo()
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(StorageFailed, match="Read-only file system"):
+    with pytest.raises(StorageError, match="Read-only file system"):
         storage.write("a/file", b"1")
     assert files(tmp_path) == []
 
@@ -200,18 +200,18 @@ def test_a_read_only_disk_is_told(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_told(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(StorageFailed, match="could not write"):
+    with pytest.raises(StorageError, match="could not write"):
         Storage(str(tmp_path)).write("a/file", b"1")
 
 
 def test_a_file_in_place_of_a_folder_is_told(tmp_path):
     (tmp_path / "a").write_bytes(b"in the way")
-    with pytest.raises(StorageFailed, match="could not write"):
+    with pytest.raises(StorageError, match="could not write"):
         Storage(str(tmp_path)).write("a/file", b"1")
 
 
 def test_an_unknown_kind_of_filesystem_is_told():
-    with pytest.raises(StorageFailed, match="could not open what://there"):
+    with pytest.raises(StorageError, match="could not open what://there"):
         Storage("what://there")
 
 

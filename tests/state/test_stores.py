@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.fs
 import pytest
 
-from equipoise.errors import AlreadyThere, Damaged, StorageFailed
+from equipoise.errors import AlreadyExistsError, DamagedError, StorageError
 from equipoise.storage import Storage, local_disk, object_store
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
@@ -166,7 +166,7 @@ def test_of_eight_that_create_a_file_at_once_exactly_one_succeeds_where_that_is_
         number, place = round_and_place
         try:
             storage.create(f"a/{number}", bytes([place]) * 10)
-        except AlreadyThere:
+        except AlreadyExistsError:
             return None
         return place
 
@@ -214,7 +214,7 @@ def test_no_path_leads_out_of_the_folder(storage, path):
         lambda each: storage.create(each, b""),
         lambda name: storage.clean(name, check=lambda: None),
     ):
-        with pytest.raises(Damaged, match=r"leads out of .*; restore the file that names it from a copy"):
+        with pytest.raises(DamagedError, match=r"leads out of .*; restore the file that names it from a copy"):
             use(path)
 
 
@@ -247,7 +247,7 @@ def test_a_rename_that_failed_is_told(tmp_path, before):
     if before is not None:
         put(RenamingFiles(_below(tmp_path)), "root/file", before)
     storage = Storage("root", store=RenamingFiles(_MovesAndFails(tmp_path, took_effect=False)))
-    with pytest.raises(StorageFailed, match=r"could not write root/file: .*rename failed"):
+    with pytest.raises(StorageError, match=r"could not write root/file: .*rename failed"):
         storage.write("file", b"0123")
     assert storage.names("") == ([] if before is None else ["file"])
     assert before is None or storage.read("file") == before
@@ -301,7 +301,7 @@ def test_a_creator_whose_sync_failed_syncs_again_and_says_where_that_fails_too(t
     storage.create("log/1", b"mine")
     assert synced[-2:] == [f"{tmp_path}/log/1", f"{tmp_path}/log"], "the file and its folder, once more"
     answers += [False, False]
-    with pytest.raises(StorageFailed, match=r"could not sync .*log/2: .*fsync failed"):
+    with pytest.raises(StorageError, match=r"could not sync .*log/2: .*fsync failed"):
         storage.create("log/2", b"mine")
 
 
@@ -324,7 +324,7 @@ def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, mo
     said = (
         r"could not create .*log/1: its file system has no hard links .*refused.*give a folder on a disk that has them"
     )
-    with pytest.raises(StorageFailed, match=said):
+    with pytest.raises(StorageError, match=said):
         Storage(str(tmp_path)).create("log/1", b"mine")
     assert list((tmp_path / "log").iterdir()) == []
 
@@ -333,7 +333,7 @@ def test_an_object_that_is_too_large_is_told_with_the_way_out(monkeypatch):
     monkeypatch.setattr(object_store, "LARGEST_BYTES", 3)
     storage = Storage("root", store=ConditionalObjects("memory:///"))
     with pytest.raises(
-        StorageFailed, match=r"root/file: it has 4 bytes, .* at most 3; let each task write less"
+        StorageError, match=r"root/file: it has 4 bytes, .* at most 3; let each task write less"
     ) as told:
         storage.write("file", b"0123")
     assert "free space" not in str(told.value)
@@ -341,7 +341,7 @@ def test_an_object_that_is_too_large_is_told_with_the_way_out(monkeypatch):
 
 def test_a_creator_whose_answer_was_lost_and_that_finds_other_bytes_has_lost(tmp_path):
     storage = Storage(str(tmp_path), store=_LosesAnswers(before=b"another's"))
-    with pytest.raises(AlreadyThere, match="a/file is there already"):
+    with pytest.raises(AlreadyExistsError, match="a/file is there already"):
         storage.create("a/file", b"mine")
     assert storage.read("a/file") == b"another's"
 
@@ -351,7 +351,7 @@ def test_a_creator_that_cannot_know_says_why(tmp_path):
         def read(self, *_):
             raise OSError(errno.ETIMEDOUT, "no answer to this one either")
 
-    with pytest.raises(StorageFailed, match=r"could not write .*a/file: .*no answer"):
+    with pytest.raises(StorageError, match=r"could not write .*a/file: .*no answer"):
         Storage(str(tmp_path), store=Silent()).create("a/file", b"mine")
 
 

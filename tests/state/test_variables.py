@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyspark.sql.streaming import stateful_processor
 
-from equipoise.errors import Damaged, InvalidArgument
+from equipoise.errors import DamagedError, InvalidArgumentError
 from equipoise.state.codec import KeyCodec, row_codec
 from equipoise.state.entries import companions, entry_prefix
 from equipoise.state.timers import purge_expired
@@ -149,7 +149,7 @@ def test_a_wrong_value_is_refused_and_changes_nothing(wrong):
     ]:
         for call in calls:
             state, scope = make(kind)
-            with pytest.raises(InvalidArgument, match="state 'seen'"):
+            with pytest.raises(InvalidArgumentError, match="state 'seen'"):
                 call(state)
             assert scope.view.entries == {}
 
@@ -157,19 +157,23 @@ def test_a_wrong_value_is_refused_and_changes_nothing(wrong):
 def test_a_wrong_user_key_is_refused():
     table, _ = make(MapState)
     for call in (table.getValue, table.containsKey, table.removeKey, lambda key: table.updateValue(key, (1,))):
-        with pytest.raises(InvalidArgument, match="expected a tuple of 1 value"):
+        with pytest.raises(InvalidArgumentError, match="expected a tuple of 1 value"):
             call(None)
 
 
 def test_a_list_takes_no_empty_list_and_nothing_but_lists():
     many, _ = make(ListState)
     many.put([(1,)])
-    with pytest.raises(InvalidArgument, match=r"appendList needs at least one value, got none; leave the call out"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"appendList needs at least one value, got none; leave the call out"
+    ):
         many.appendList([])
-    with pytest.raises(InvalidArgument, match=r"put needs at least one value, got none; clear\(\) empties the list"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"put needs at least one value, got none; clear\(\) empties the list"
+    ):
         many.put([])
     for wrong in (None, 5, "ab", {(1,)}):
-        with pytest.raises(InvalidArgument, match="needs a list of tuples"):
+        with pytest.raises(InvalidArgumentError, match="needs a list of tuples"):
             many.put(wrong)
     assert list(many.get()) == [(1,)]
 
@@ -184,7 +188,7 @@ def test_without_a_key_every_operation_says_so(kind):
             given = [arguments[each] for each in inspect.signature(method).parameters]
             if name in {"put", "appendList"}:
                 given = [[row]]
-            with pytest.raises(InvalidArgument, match="belong to a grouping key, and there is none here"):
+            with pytest.raises(InvalidArgumentError, match="belong to a grouping key, and there is none here"):
                 method(*given)
 
 
@@ -192,7 +196,7 @@ def test_foreign_bytes_in_a_value_are_damage():
     value, scope = make(ValueState)
     for stored in (b"\x00\xc1", b"\x07", b"\x01abc"):
         scope.view.entries[scope.prefix + b"\x03"] = stored
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             value.get()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from equipoise.errors import CheckFailed
+from equipoise.errors import CheckError
 from equipoise_lab.bench.contenders import grouped
 from equipoise_lab.bench.contenders.contender import Contender, require_equal, timed
 from equipoise_lab.bench.local_spark import as_parquet, settings
@@ -40,7 +40,7 @@ def test_a_contender_with_another_result_is_refused(df):
             "some": Contender(lambda: grouped.by_jvm(df.where("key > 3"))),
         }
 
-    with pytest.raises(CheckFailed, match="'some' gives another result than 'all'"):
+    with pytest.raises(CheckError, match="'some' gives another result than 'all'"):
         timed(make, 0.0, repeats=1)
     require_equal({"only": 1})
 

@@ -1,6 +1,6 @@
 import pytest
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise_lab.bench.harness import Context, environment, interleaved, median
 
 
@@ -22,5 +22,5 @@ def test_the_environment_names_commit_versions_and_cores():
 
 def test_a_missing_data_set_is_named(tmp_path):
     assert Context().file("a.parquet") is None
-    with pytest.raises(InvalidArgument, match=r"a\.parquet does not exist"):
+    with pytest.raises(InvalidArgumentError, match=r"a\.parquet does not exist"):
         Context(data=tmp_path).file("a.parquet")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise_lab.bench import Report, peers
 from equipoise_lab.bench.harness import Context, Environment
 from equipoise_lab.bench.peers.curves import grouped_curve, state_curve
@@ -120,10 +120,10 @@ def test_rounds_that_overlap_are_no_clear_loss():
 
 def test_a_benchmark_without_a_page_says_which_has_one(tmp_path):
     answer = CliRunner().invoke(app, ["bench", "assign", "--quick", "--page", str(tmp_path / "a.md")])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
     assert "bench peers" in str(answer.exception)
     answer = CliRunner().invoke(app, ["bench", "peers", "--quick", "--page", str(tmp_path / "no" / "a.md")])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
 
 
 @pytest.mark.long

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from equipoise.errors import Damaged, Mismatch
+from equipoise.errors import DamagedError, MismatchError
 from equipoise.failpoints import POINTS
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol import story as story_module
 from equipoise_lab.bench.protocol.actors import Actors
-from equipoise_lab.bench.protocol.checker import Violation
+from equipoise_lab.bench.protocol.checker import ViolationError
 from equipoise_lab.bench.protocol.many import Progress, many
 from equipoise_lab.bench.protocol.mutants import MUTANTS
 from equipoise_lab.bench.protocol.paths import PATHS, unreached
@@ -46,7 +46,7 @@ def test_a_defect_is_found_and_told_as_a_story(name):
         count, outcome = first_silent(range(1000))
         short = shrunk(outcome)
     assert count <= 1000
-    assert short.violation.startswith(Violation.__name__)
+    assert short.violation.startswith(ViolationError.__name__)
     assert 0 < len(short.schedule.faults) <= len(outcome.schedule.faults)
     told = story(short)
     assert told.startswith(f"seed {outcome.schedule.seed}: store ")
@@ -62,12 +62,12 @@ def test_a_story_keeps_its_kind_of_violation(monkeypatch):
 
     def played(schedule):
         kinds = {fault.kind for fault in schedule.faults}
-        violation = f"Violation: batch {len(kinds)} was lost" if {"pause", "lost"} <= kinds else "OSError: 1"
+        violation = f"ViolationError: batch {len(kinds)} was lost" if {"pause", "lost"} <= kinds else "OSError: 1"
         return Outcome(schedule, violation if kinds else None, Counter(), [], "")
 
     monkeypatch.setattr(story_module, "run", played)
     short = shrunk(played(whole))
-    assert short.violation == "Violation: batch 2 was lost"
+    assert short.violation == "ViolationError: batch 2 was lost"
     assert [fault.kind for fault in short.schedule.faults] == ["pause", "lost"]
 
 
@@ -157,8 +157,10 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path):
 def test_progress_of_other_seeds_and_rubbish_are_refused(tmp_path):
     file = Path(tmp_path / "progress.json")
     file.write_bytes(msgspec.json.encode(Progress(0, 10, 5, 1.0, {}, {})))
-    with pytest.raises(Mismatch, match=r"holds the progress of the seeds 0:10, not 0:20; give those, or another file"):
+    with pytest.raises(
+        MismatchError, match=r"holds the progress of the seeds 0:10, not 0:20; give those, or another file"
+    ):
         next(many(range(20), file))
     file.write_text("{")
-    with pytest.raises(Damaged, match=r"does not hold the progress of a simulation: .*; delete it to begin anew"):
+    with pytest.raises(DamagedError, match=r"does not hold the progress of a simulation: .*; delete it to begin anew"):
         next(many(range(20), file))

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise import __version__ as library_version
 from equipoise_lab import __version__, bench
 from equipoise_lab.cli import main
@@ -77,7 +77,7 @@ def test_all_leaves_out_what_needs_data(monkeypatch):
 
 def test_an_unknown_benchmark_names_those_there_are():
     answer = RUNNER.invoke(app, ["bench", "nothing"])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
     assert "planners" in str(answer.exception)
 
 
@@ -91,13 +91,13 @@ def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, ca
 
 def test_a_result_that_could_not_be_written_is_told_before_the_run(tmp_path):
     answer = RUNNER.invoke(app, ["bench", "assign", "--json", str(tmp_path / "no" / "result.json")])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     answer = RUNNER.invoke(app, ["demo", "--out", str(tmp_path / "file" / "x")])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
     assert "--out" in str(answer.exception)
 
 

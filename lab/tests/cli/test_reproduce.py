@@ -3,7 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument, SparkUnavailable, requirements
+from equipoise import InvalidArgumentError, SparkUnavailableError, requirements
 from equipoise_lab import reproduce
 from equipoise_lab.cli.commands import app
 from equipoise_lab.reproduce import exhibits, records, runner
@@ -15,7 +15,7 @@ SOME = ("dkg/table-1", "pkg/figure-10-spark")
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
     """All that is run at the scale of tests."""
-    plain = records.Order
+    plain = records.RunRequest
     monkeypatch.setattr(records, "Order", lambda _scale, seed, data: plain("tiny", seed, data))
 
 
@@ -32,7 +32,7 @@ def test_the_list_names_every_exhibit():
 
 def test_an_unknown_name_is_told_with_what_exists():
     answer = invoke("pkg/table-9")
-    assert isinstance(answer.exception, InvalidArgument)
+    assert isinstance(answer.exception, InvalidArgumentError)
     assert "pkg/table-2" in str(answer.exception)
 
 
@@ -67,11 +67,11 @@ def test_without_java_what_needs_spark_is_left_out_unless_asked_for(tmp_path, mo
     answer = invoke("--output", str(tmp_path))
     assert answer.exit_code == 0, answer.output
     assert "left out pkg/figure-10-spark" in answer.stderr
-    assert isinstance(invoke("pkg/figure-10-spark", "--output", str(tmp_path)).exception, SparkUnavailable)
+    assert isinstance(invoke("pkg/figure-10-spark", "--output", str(tmp_path)).exception, SparkUnavailableError)
 
 
 def test_what_cannot_be_written_is_told_before_the_run(tmp_path):
     (tmp_path / "file").touch()
-    assert isinstance(invoke("dkg/table-1", "--output", str(tmp_path / "file" / "x")).exception, InvalidArgument)
+    assert isinstance(invoke("dkg/table-1", "--output", str(tmp_path / "file" / "x")).exception, InvalidArgumentError)
     wrong = invoke("dkg/table-1", "--output", str(tmp_path), "--json", str(tmp_path / "no" / "file"))
-    assert isinstance(wrong.exception, InvalidArgument)
+    assert isinstance(wrong.exception, InvalidArgumentError)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise_lab.cli.commands import app
 
 RUNNER = CliRunner()
@@ -43,7 +43,7 @@ def test_keys_can_come_from_a_parquet_file(tmp_path):
 
 def test_wrong_names_are_told_before_the_run():
     for wrong in (("--splitters", "pkg"), ("--workload", "nothing"), ("--splitters", ","), ("--json", "no/such/file")):
-        assert isinstance(simulate(*wrong).exception, InvalidArgument), wrong
+        assert isinstance(simulate(*wrong).exception, InvalidArgumentError), wrong
 
 
 def scale(*arguments):
@@ -71,6 +71,6 @@ def test_the_scaled_simulation_is_written_as_json_and_says_what_is_exact():
 
 def test_options_that_do_not_belong_to_the_scaled_simulation_are_refused():
     for wrong in (("--oracle",), ("--service-ms", "1"), ("--workload", "drift"), ("--splitters", "off-greedy")):
-        assert isinstance(scale(*wrong).exception, InvalidArgument), wrong
+        assert isinstance(scale(*wrong).exception, InvalidArgumentError), wrong
     for wrong in (("--quick",), ("--hours", "3"), ("--drift", "0.1"), ("--time-limit", "3")):
-        assert isinstance(simulate(*wrong).exception, InvalidArgument), wrong
+        assert isinstance(simulate(*wrong).exception, InvalidArgumentError), wrong

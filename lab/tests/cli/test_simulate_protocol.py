@@ -3,7 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise_lab.cli.commands import app
 
 RUNNER = CliRunner()
@@ -19,5 +19,5 @@ def test_the_protocol_is_simulated_and_a_run_goes_on_from_its_progress(tmp_path)
 @pytest.mark.parametrize("seeds", ["", "5", "5:5", "9:3", "a:b", "-1:3"])
 def test_seeds_that_are_not_a_range_are_refused(seeds):
     result = RUNNER.invoke(app, ["simulate-protocol", f"--seeds={seeds}"])
-    assert isinstance(result.exception, InvalidArgument)
+    assert isinstance(result.exception, InvalidArgumentError)
     assert "two whole numbers A:B" in str(result.exception)

@@ -9,7 +9,7 @@ import pytest
 from equipoise.web_page import as_svg
 from equipoise_lab.reproduce import PAPERS, chosen, exhibits
 from equipoise_lab.reproduce.exhibit import SCALES
-from equipoise_lab.reproduce.records import Order, run
+from equipoise_lab.reproduce.records import RunRequest, run
 from equipoise_lab.reproduce.report import judge
 from equipoise_lab.reproduce.rows import Rows
 
@@ -18,11 +18,11 @@ EXHIBITS = exhibits()
 
 @pytest.mark.parametrize("name", [name for name, each in EXHIBITS.items() if not each.spark])
 def test_an_exhibit_runs_is_judged_and_drawn(name):
-    exhibit, order = EXHIBITS[name], Order("tiny")
+    exhibit, request = EXHIBITS[name], RunRequest("tiny")
     told = []
-    context = order.context(exhibit)
+    context = request.context(exhibit)
     object.__setattr__(context, "tell", lambda done, total: told.append((done, total)))
-    record = run(exhibit, order, context)
+    record = run(exhibit, request, context)
     assert record.rows
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1] > 0

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from equipoise import InvalidArgument
+from equipoise import InvalidArgumentError
 from equipoise_lab.reproduce import Claim, Exhibit, Rows, Setting, Verdict
 from equipoise_lab.reproduce import records as kept
 from equipoise_lab.reproduce.exhibit import as_in_paper
-from equipoise_lab.reproduce.records import Order, answers, load, path_of, save
+from equipoise_lab.reproduce.records import RunRequest, answers, load, path_of, save
 from equipoise_lab.reproduce.report import as_html, as_json, as_markdown, counted, judge
 from equipoise_lab.reproduce.runner import reproduce
 from equipoise_lab.reproduce.sources import digest
@@ -53,12 +53,12 @@ def known(monkeypatch):
     monkeypatch.setattr(kept, "digest", lambda _module: "as it is now")
 
 
-def reproduced(folder, order, **options):
-    return list(reproduce([EXHIBIT], folder, order, console=Console(file=io.StringIO()), **options))
+def reproduced(folder, request, **options):
+    return list(reproduce([EXHIBIT], folder, request, console=Console(file=io.StringIO()), **options))
 
 
 def test_a_result_is_kept_with_all_that_is_needed_to_know_what_was_run(tmp_path):
-    (record,) = reproduced(tmp_path, Order("quick", seed=3))
+    (record,) = reproduced(tmp_path, RunRequest("quick", seed=3))
     raw = json.loads(path_of(tmp_path, EXHIBIT).read_text(encoding="utf-8"))
     assert path_of(tmp_path, EXHIBIT).name == "pkg-made-up.json"
     assert raw["rows"] == record.rows == [{"n": 1, "load": 3, "file": "None"}, {"n": 2, "load": 6, "file": "None"}]
@@ -71,50 +71,50 @@ def test_a_result_is_kept_with_all_that_is_needed_to_know_what_was_run(tmp_path)
 
 
 def test_what_is_there_is_not_run_again_unless_asked_for(tmp_path):
-    order = Order("quick")
-    first = reproduced(tmp_path, order)
-    assert reproduced(tmp_path, order) == first
+    request = RunRequest("quick")
+    first = reproduced(tmp_path, request)
+    assert reproduced(tmp_path, request) == first
     assert len(RUNS) == 1
-    reproduced(tmp_path, order, again=True)
+    reproduced(tmp_path, request, again=True)
     assert len(RUNS) == 2
 
 
 def test_another_seed_scale_or_code_is_run_but_a_larger_scale_will_do(tmp_path, monkeypatch):
-    reproduced(tmp_path, Order("quick"))
-    reproduced(tmp_path, Order("quick", seed=2))
-    reproduced(tmp_path, Order("full", seed=2))
+    reproduced(tmp_path, RunRequest("quick"))
+    reproduced(tmp_path, RunRequest("quick", seed=2))
+    reproduced(tmp_path, RunRequest("full", seed=2))
     assert len(RUNS) == 3
-    assert reproduced(tmp_path, Order("quick", seed=2))[0].scale == "full"
+    assert reproduced(tmp_path, RunRequest("quick", seed=2))[0].scale == "full"
     assert len(RUNS) == 3
     monkeypatch.setattr(kept, "digest", lambda _module: "changed")
     assert load(tmp_path, EXHIBIT) is None
-    reproduced(tmp_path, Order("quick", seed=2))
+    reproduced(tmp_path, RunRequest("quick", seed=2))
     assert len(RUNS) == 4
 
 
 def test_parameters_and_data_are_part_of_what_was_asked_for(tmp_path):
-    (record,) = reproduced(tmp_path, Order("quick"))
+    (record,) = reproduced(tmp_path, RunRequest("quick"))
     other = replace(EXHIBIT, settings={**EXHIBIT.settings, "workers": as_in_paper(6)})
-    assert answers(record, EXHIBIT, Order("quick"))
-    assert not answers(record, other, Order("quick"))
+    assert answers(record, EXHIBIT, RunRequest("quick"))
+    assert not answers(record, other, RunRequest("quick"))
     (tmp_path / "keys.parquet").touch()
-    order = Order("quick", data=tmp_path)
-    assert not answers(record, EXHIBIT, order)
-    (record,) = reproduced(tmp_path, order)
+    request = RunRequest("quick", data=tmp_path)
+    assert not answers(record, EXHIBIT, request)
+    (record,) = reproduced(tmp_path, request)
     assert record.data == ["keys.parquet (0 bytes)"]
     assert record.rows[0]["file"].endswith("keys.parquet")
 
 
 def test_data_of_no_use_are_told(tmp_path):
-    with pytest.raises(InvalidArgument, match=r"has none of keys\.parquet"):
-        reproduced(tmp_path, Order("quick", data=tmp_path))
+    with pytest.raises(InvalidArgumentError, match=r"has none of keys\.parquet"):
+        reproduced(tmp_path, RunRequest("quick", data=tmp_path))
 
 
 def test_a_damaged_result_is_run_again(tmp_path):
-    reproduced(tmp_path, Order("quick"))
+    reproduced(tmp_path, RunRequest("quick"))
     path_of(tmp_path, EXHIBIT).write_text("{", encoding="utf-8")
     assert load(tmp_path, EXHIBIT) is None
-    reproduced(tmp_path, Order("quick"))
+    reproduced(tmp_path, RunRequest("quick"))
     assert load(tmp_path, EXHIBIT) is not None
 
 
@@ -124,13 +124,13 @@ def test_an_interrupt_keeps_what_is_done(tmp_path):
 
     second = replace(EXHIBIT, name="pkg/second", run=stop)
     with pytest.raises(KeyboardInterrupt):
-        list(reproduce([EXHIBIT, second], tmp_path, Order("quick"), console=Console(file=io.StringIO())))
+        list(reproduce([EXHIBIT, second], tmp_path, RunRequest("quick"), console=Console(file=io.StringIO())))
     assert load(tmp_path, EXHIBIT) is not None
     assert load(tmp_path, second) is None
 
 
 def test_reports_escape_what_they_are_given(tmp_path):
-    (record,) = reproduced(tmp_path, Order("quick"))
+    (record,) = reproduced(tmp_path, RunRequest("quick"))
     save(tmp_path, EXHIBIT, record)
     results = [judge(EXHIBIT, record)]
     page, table = as_html(results), as_markdown(results)
@@ -163,13 +163,13 @@ def test_rows_are_asked_for_by_their_values():
     assert rows.line("x", "y", m="a") == ([1, 2], [4.0, 1.0])
     assert rows.distinct("x") == [2, 1]
     assert len(rows.where(x=(1, 7))) == 2
-    with pytest.raises(InvalidArgument, match="no row has"):
+    with pytest.raises(InvalidArgumentError, match="no row has"):
         rows.mean("y", m="b")
 
 
 def test_an_exhibit_without_claims_or_paper_is_refused():
     for wrong in ({"claims": ()}, {"name": "table-2"}):
-        with pytest.raises(InvalidArgument, match="must be named paper/figure"):
+        with pytest.raises(InvalidArgumentError, match="must be named paper/figure"):
             replace(EXHIBIT, **wrong)
 
 
@@ -185,6 +185,6 @@ def test_one_that_fails_is_told_and_the_others_go_on(tmp_path):
         raise RuntimeError("out of order")
 
     broken = replace(EXHIBIT, name="pkg/broken", run=fail)
-    failed, found = reproduce([broken, EXHIBIT], tmp_path, Order("tiny"))
+    failed, found = reproduce([broken, EXHIBIT], tmp_path, RunRequest("tiny"))
     assert (failed.exhibit, str(failed.error)) == ("pkg/broken", "out of order")
     assert found.rows

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from equipoise import KIP
 from equipoise.checks import check_splitter
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import average_imbalance_fraction, count_distinct_keys
 from equipoise.split import PartialKey
 from equipoise_lab.simulate.cluster import Cluster, ClusterOptions, simulate, splitter_of
@@ -130,7 +130,7 @@ def test_a_planner_can_take_the_place_of_a_splitter():
 
 
 def test_names_that_are_neither_are_answered_with_those_there_are():
-    with pytest.raises(InvalidArgument, match=r"partial-key.*kip"):
+    with pytest.raises(InvalidArgumentError, match=r"partial-key.*kip"):
         splitter_of("pkg", 4)
 
 
@@ -139,12 +139,12 @@ def test_names_that_are_neither_are_answered_with_those_there_are():
     [{"sources": 0}, {"load": "none"}, {"step": 0}, {"rate": 0}, {"aggregation_period": 0}, {"source_skew": -1}],
 )
 def test_impossible_clusters_are_refused(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         ClusterOptions(**wrong)
 
 
 def test_a_result_of_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="feed"):
+    with pytest.raises(InvalidArgumentError, match="feed"):
         Cluster(splitter_of("shuffle", 2)).result()
 
 

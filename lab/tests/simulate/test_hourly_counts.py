@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch.zipf import zipf_shares
 from equipoise.plan import Plan
 from equipoise_lab.simulate import hourly_counts
@@ -69,5 +69,5 @@ def test_without_drift_keys_stay():
 
 @pytest.mark.parametrize("wrong", [{"hot": 1501}, {"drift": 1.5}, {"keys": 1}, {"exponent": -1.0}])
 def test_impossible_arguments_are_told(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         HourlyCounts(**{**SIZES, **wrong})

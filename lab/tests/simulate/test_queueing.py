@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.simulate.queueing import QueueOptions, Queues
 
 
@@ -84,12 +84,12 @@ def test_queues_bound_waiting_and_cuts_make_no_difference(targets, sources, capa
     "wrong", [{"service": 0}, {"rate": 0}, {"capacity": 0}, {"rate": None, "capacity": None}, {"service": "fast"}]
 )
 def test_impossible_queues_are_refused(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         QueueOptions(**wrong)
 
 
 def test_a_report_of_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="feed"):
+    with pytest.raises(InvalidArgumentError, match="feed"):
         Queues(1, 1, QueueOptions()).report()
 
 

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from equipoise import KIP, InvalidArgument
+from equipoise import KIP, InvalidArgumentError
 from equipoise.plan import Uniform
 from equipoise_lab.simulate.replay import ReplayOptions, replay
 from equipoise_lab.simulate.workloads import drifting_batches
@@ -61,5 +61,5 @@ def test_an_empty_batch_teaches_and_moves_nothing():
 
 @pytest.mark.parametrize("options", [{"state_window": 0}, {"retention": 2}, {"listed": -1}, {"partitions": 0}])
 def test_impossible_options_are_refused(options):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         ReplayOptions(**{"partitions": 4, **options})

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import KIP, Costs, Scan, default_tail_groups, uniform_plan
 from equipoise.sketch import Histogram
@@ -114,7 +114,7 @@ def test_migration_is_counted_by_replan_and_by_hour():
 def test_names_are_told_apart_and_what_remembers_every_key_is_refused():
     assert check_names(["kip", "shuffle"]) == (["shuffle"], ["kip"])
     for wrong in ("pkg", "off-greedy", "static-potc", "dynamic-key-printed"):
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgumentError):
             check_names([wrong])
 
 
@@ -122,5 +122,5 @@ def test_names_are_told_apart_and_what_remembers_every_key_is_refused():
     "wrong", [{"keys": 33}, {"hours": 0}, {"plan_limit": 0}, {"stream_limit": 0}, {"partitions": 1}, {"state_hours": 0}]
 )
 def test_impossible_sizes_are_told(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         replace(SMALL, **wrong)

@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch.zipf import zipf_shares
 from equipoise_lab.simulate.streams import (
     CHUNK,
@@ -125,5 +125,5 @@ def test_long_streams_come_in_chunks():
     ],
 )
 def test_impossible_streams_are_refused_at_the_call(attempt):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         attempt()

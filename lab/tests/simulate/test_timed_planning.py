@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan import KIP, Costs, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise_lab.simulate.timed_planning import TimedPlanning
@@ -25,7 +25,7 @@ def test_a_planner_that_takes_too_long_is_given_up():
     with TimedPlanning("readj", limit=0.05) as planning:
         found = planning.plan(uniform_plan(2000), hot, Costs())
         assert (found.plan, found.trouble) == (None, "gave up after 0.05 s")
-        with pytest.raises(InvalidArgument, match="given up"):
+        with pytest.raises(InvalidArgumentError, match="given up"):
             planning.plan(uniform_plan(2000), hot, Costs())
 
 
@@ -37,7 +37,7 @@ def test_a_planner_that_finds_no_plan_says_why():
 
 
 def test_wrong_names_and_limits_are_told_before_a_process_starts():
-    with pytest.raises(InvalidArgument, match="no planner"):
+    with pytest.raises(InvalidArgumentError, match="no planner"):
         TimedPlanning("none", limit=1)
-    with pytest.raises(InvalidArgument, match="above 0"):
+    with pytest.raises(InvalidArgumentError, match="above 0"):
         TimedPlanning("kip", limit=0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.errors import InvalidArgument, MissingPackage
+from equipoise.errors import InvalidArgumentError, MissingPackageError
 from equipoise.hashing import fingerprint, fingerprints
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise_lab.simulate.workloads import (
@@ -72,7 +72,7 @@ def test_shifted_shares_follow_the_formula_of_dr():
     ],
 )
 def test_impossible_power_laws_are_refused(keys, exponent, shift):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         shifted_power_law_shares(keys, exponent, shift)
 
 
@@ -103,25 +103,25 @@ def test_a_longer_sample_starts_with_the_shorter_one():
 
 @pytest.mark.parametrize("shares", SHARES_OF_NOTHING)
 def test_shares_that_are_none_are_refused(shares):
-    with pytest.raises(InvalidArgument, match="shares"):
+    with pytest.raises(InvalidArgumentError, match="shares"):
         sample(shares, 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "3", None])
 def test_a_sample_of_an_impossible_size_is_refused(count):
-    with pytest.raises(InvalidArgument, match="count"):
+    with pytest.raises(InvalidArgumentError, match="count"):
         sample([1.0], count, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("rng", [3, None, np.random])
 def test_a_sample_without_a_generator_says_how_to_make_one(rng):
-    with pytest.raises(InvalidArgument, match="default_rng"):
+    with pytest.raises(InvalidArgumentError, match="default_rng"):
         sample([1.0], 1, rng)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "1", 2**63])
 def test_fingerprints_of_an_impossible_seed_are_refused(seed):
-    with pytest.raises(InvalidArgument, match="seed must be"):
+    with pytest.raises(InvalidArgumentError, match="seed must be"):
         key_fingerprints([1, 2], seed)
 
 
@@ -205,7 +205,7 @@ def test_drift_of_one_is_a_swap_before_every_batch():
     ],
 )
 def test_impossible_streams_are_refused_at_the_call(wrong):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgumentError):
         drifting_batches(**STREAM | wrong)
 
 
@@ -252,13 +252,13 @@ def test_weights_come_with_the_keys(tmp_path):
 @pytest.mark.parametrize("weights", [[1, None], [1.0, -1.0], [1.0, float("inf")], ["many", "few"]])
 def test_weights_that_are_none_are_refused(tmp_path, weights):
     path = write(tmp_path / "plays.parquet", key=["a", "b"], plays=weights)
-    with pytest.raises(InvalidArgument, match="plays"):
+    with pytest.raises(InvalidArgumentError, match="plays"):
         load_parquet_keys(path, weight="plays")
 
 
 def test_a_missing_column_is_named_beside_those_that_exist(tmp_path):
     path = write(tmp_path / "keys.parquet", user=["a"], artist=["b"])
-    with pytest.raises(InvalidArgument, match="no column 'key'; it has user, artist"):
+    with pytest.raises(InvalidArgumentError, match="no column 'key'; it has user, artist"):
         load_parquet_keys(path)
 
 
@@ -270,5 +270,5 @@ def test_a_missing_pyarrow_is_answered_with_the_extra_to_install(tmp_path, monke
 
     original = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(MissingPackage, match=r"equipoise\[spark\]"):
+    with pytest.raises(MissingPackageError, match=r"equipoise\[spark\]"):
         load_parquet_keys(tmp_path / "keys.parquet")

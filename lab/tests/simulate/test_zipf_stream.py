@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch.zipf import zipf_shares
 from equipoise_lab.simulate.workloads import key_fingerprints
 from equipoise_lab.simulate.zipf_stream import zipf_stream
@@ -43,5 +43,5 @@ def test_one_key_is_drawn_always_and_the_last_of_many_is_within_reach():
 
 def test_impossible_arguments_are_told_at_the_call():
     for wrong in ({"keys": 0}, {"exponent": -1.0}, {"messages": 0}):
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgumentError):
             zipf_stream(**{"keys": 10, "exponent": 1.0, "messages": 10, **wrong})

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from equipoise import InvalidArgument, plan, split
+from equipoise import InvalidArgumentError, plan, split
 from equipoise.checks import check_blocks, check_planner, check_splitter
 from equipoise_lab.variants import (
     BLOCKS,
@@ -55,7 +55,7 @@ def test_methods_of_library_and_laboratory_are_made_by_their_names():
     assert make_planner("kip-printed", slack=0.001) == KIPPrinted(slack=0.001)
     assert make_planner("kip") == plan.KIP()
     assert isinstance(make_splitter("dynamic-key-printed", workers=3, fills=True), DynamicKeyPrinted)
-    with pytest.raises(InvalidArgument, match="kip-printed"):
+    with pytest.raises(InvalidArgumentError, match="kip-printed"):
         make_planner("best")
-    with pytest.raises(InvalidArgument, match="no option fills"):
+    with pytest.raises(InvalidArgumentError, match="no option fills"):
         make_splitter("dynamic-key-coded", workers=3, fills=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from equipoise import Histogram, InvalidArgument, Plan
+from equipoise import Histogram, InvalidArgumentError, Plan
 from equipoise.plan import uniform_plan
 from equipoise_lab.variants import KIPPrinted
 
@@ -62,7 +62,7 @@ def test_a_partition_that_vanishes_gives_everything_away():
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(InvalidArgument, match="lambda"):
+    with pytest.raises(InvalidArgumentError, match="lambda"):
         KIPPrinted(histogram_scale=-1)
-    with pytest.raises(InvalidArgument, match="epsilon"):
+    with pytest.raises(InvalidArgumentError, match="epsilon"):
         KIPPrinted(slack=float("nan"))

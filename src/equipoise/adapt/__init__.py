@@ -3,7 +3,7 @@
 from equipoise.adapt.batch_loads import BatchLoads, Work
 from equipoise.adapt.controller import Controller, Decision
 from equipoise.adapt.elasticity import Elastic, busy_fraction
-from equipoise.adapt.measured import MeasuredLoads
+from equipoise.adapt.load_record import StreamLoadRecord
 from equipoise.adapt.policy import Policy
 from equipoise.adapt.splitting import split_widths
 from equipoise.adapt.task_speed import task_slowness
@@ -13,8 +13,8 @@ __all__ = [
     "Controller",
     "Decision",
     "Elastic",
-    "MeasuredLoads",
     "Policy",
+    "StreamLoadRecord",
     "Work",
     "busy_fraction",
     "split_widths",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _LARGEST = 1e30  # of all figures: they are recorded in single precision
 
@@ -53,15 +53,17 @@ class BatchLoads:
         whole("tail_groups", self.tail_groups, 1)
         outside = [group for group in self.groups if not 0 <= group < self.tail_groups]
         if outside:
-            raise InvalidArgument(f"tail group {outside[0]} is not one of 0..{self.tail_groups - 1}")
+            raise InvalidArgumentError(f"tail group {outside[0]} is not one of 0..{self.tail_groups - 1}")
         both = self.isolated.keys() & self.listed.keys()
         if both:
-            raise InvalidArgument(f"key {min(both)} is both isolated and listed as part of its group; count it once")
+            raise InvalidArgumentError(
+                f"key {min(both)} is both isolated and listed as part of its group; count it once"
+            )
         for what, works in (("tail group", self.groups), ("key", self.isolated), ("key", self.listed)):
             for number, work in works.items():
                 figures = (work.rows, work.seconds, work.state or 0.0)
                 if not all(0 <= figure <= _LARGEST for figure in figures):
-                    raise InvalidArgument(f"{what} {number} measured {work}; figures are in 0..{_LARGEST:.0g}")
+                    raise InvalidArgumentError(f"{what} {number} measured {work}; figures are in 0..{_LARGEST:.0g}")
 
     @property
     def rows(self) -> float:

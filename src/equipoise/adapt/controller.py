@@ -6,10 +6,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from equipoise.adapt.measured import MeasuredLoads
+from equipoise.adapt.load_record import StreamLoadRecord
 from equipoise.adapt.policy import Policy
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Plan, Planner, diff, make_planner
 from equipoise.plan.cost import Priced, price
@@ -101,21 +101,21 @@ class Controller:
             self.policy.planner if isinstance(self.policy.planner, Planner) else make_planner(self.policy.planner)
         )
 
-    def loads(self, plan: Plan, stored: bytes | None = None) -> MeasuredLoads:
+    def loads(self, plan: Plan, stored: bytes | None = None) -> StreamLoadRecord:
         """Record to go on with: the stored one, or an empty one if there is none or it was kept by another rule."""
-        empty = MeasuredLoads(
+        empty = StreamLoadRecord(
             plan.tail_groups, load=self.policy.load, decay=self.policy.decay, hash_seed=plan.hash_seed
         )
         if stored is None:
             return empty
-        found = MeasuredLoads.from_bytes(stored)
+        found = StreamLoadRecord.from_bytes(stored)
         _check(plan, found)
         return found if (found.load, found.decay) == (empty.load, empty.decay) else empty
 
     def decide(
         self,
         plan: Plan,
-        loads: MeasuredLoads,
+        loads: StreamLoadRecord,
         *,
         batch: int,
         batch_seconds: float,
@@ -150,7 +150,7 @@ class Controller:
         at_least("batch_seconds", batch_seconds, 0)
         rate = self.policy.move_rate if move_rate is None else at_least("move_rate", move_rate, 0)
         if rate == 0:
-            raise InvalidArgument("move_rate is in bytes per second and must exceed 0")
+            raise InvalidArgumentError("move_rate is in bytes per second and must exceed 0")
         case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon)
         count = plan.partitions if partitions is None else whole("partitions", partitions, 1)
         waiting = self._reason_to_wait(case, whole("batch", batch, 0), last_replan, pinned, count)
@@ -223,7 +223,7 @@ class Controller:
 class _Case:
     """One decision in the making: prices, and the numbers found so far."""
 
-    def __init__(self, plan: Plan, loads: MeasuredLoads, batch_seconds: float, rate: float, horizon: int) -> None:
+    def __init__(self, plan: Plan, loads: StreamLoadRecord, batch_seconds: float, rate: float, horizon: int) -> None:
         self.plan, self.loads, self.rate, self.horizon = plan, loads, rate, horizon
         self.histogram, self.costs = loads.histogram(), loads.costs()
         self.priced = price(self.histogram, plan.tail_groups, self.costs)
@@ -254,7 +254,7 @@ class _Case:
     def weigh(self, proposed: Plan, count: int) -> None:
         """Predict what a plan would save and what it would cost."""
         if proposed.partitions != count:
-            raise Mismatch(f"it made a plan of {proposed.partitions} partitions where {count} were asked for")
+            raise MismatchError(f"it made a plan of {proposed.partitions} partitions where {count} were asked for")
         moves = diff(self.plan, proposed, self.histogram, self.costs)
         loads, before = self.priced.loads(proposed), self.numbers["imbalance_before"]
         after = load_imbalance(loads)
@@ -317,10 +317,10 @@ def _incoming(priced: Priced, before: Plan, after: Plan) -> np.ndarray:
     return np.asarray(keys + groups)
 
 
-def _check(plan: Plan, loads: MeasuredLoads) -> None:
+def _check(plan: Plan, loads: StreamLoadRecord) -> None:
     """Refuse measurements of another history."""
     if (loads.tail_groups, loads.hash_seed) != (plan.tail_groups, plan.hash_seed):
-        raise Mismatch(
+        raise MismatchError(
             f"the loads cover {loads.tail_groups} tail groups with hash seed {loads.hash_seed}, plan {plan.version} "
             f"has {plan.tail_groups} with hash seed {plan.hash_seed}; measure under plans of one history"
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _ROUNDING = 1e-9  # part of a partition that quotients may exceed a whole number by
 
@@ -28,7 +28,7 @@ def busy_fraction(work_seconds: float, partitions: int, target_seconds: float) -
     0.3
     """
     if at_least("target_seconds", target_seconds, 0) == 0:
-        raise InvalidArgument("target_seconds is the time that a batch may take and must exceed 0")
+        raise InvalidArgumentError("target_seconds is the time that a batch may take and must exceed 0")
     return at_least("work_seconds", work_seconds, 0) / (whole("partitions", partitions, 1) * target_seconds)
 
 
@@ -93,7 +93,7 @@ class Elastic:
         whole("patience", self.patience, 1)
         low, goal, high = (at_least(name, getattr(self, name), 0) for name in ("low", "goal", "high"))
         if not 0 <= low < goal < high:
-            raise InvalidArgument(f"busy fractions must be low < goal < high, got {low}, {goal}, {high}")
+            raise InvalidArgumentError(f"busy fractions must be low < goal < high, got {low}, {goal}, {high}")
 
     def propose(self, history: Sequence[float], partitions: int) -> int:
         """Number of partitions for the next batch.

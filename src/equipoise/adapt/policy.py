@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from equipoise.adapt.measured import LoadMeasure, checked_decay, checked_measure
+from equipoise.adapt.load_record import LoadMeasure, checked_decay, checked_measure
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Planner, make_planner
 
 Mode = Literal["observe", "advise", "auto"]
@@ -24,7 +24,7 @@ class Policy:
     planner
         What makes plans: a planner, or the name of one with its defaults.
     load
-        What counts as load: see :class:`~equipoise.adapt.measured.MeasuredLoads`.
+        What counts as load: see :class:`~equipoise.adapt.load_record.StreamLoadRecord`.
     decay
         What is left of the weight of earlier batches when the next one comes in, in [0, 1).
     trigger
@@ -71,16 +71,16 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
-            raise InvalidArgument(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+            raise InvalidArgumentError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
         if isinstance(self.planner, str):
             make_planner(self.planner)
         elif not isinstance(self.planner, Planner):
-            raise InvalidArgument(f"planner must be a Planner or the name of one, got {self.planner!r}")
+            raise InvalidArgumentError(f"planner must be a Planner or the name of one, got {self.planner!r}")
         checked_measure(self.load)
         checked_decay(self.decay)
         at_least("trigger", self.trigger, 0)
         if at_least("minimum_gain", self.minimum_gain, 0) + at_least("hysteresis", self.hysteresis, 0) >= 1:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"minimum_gain {self.minimum_gain} and hysteresis {self.hysteresis} are parts of the time that could "
                 "be saved; together they must be below 1"
             )
@@ -90,7 +90,7 @@ class Policy:
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 0)
         if at_least("move_rate", self.move_rate, 0) == 0:
-            raise InvalidArgument("move_rate is in bytes per second and must exceed 0")
+            raise InvalidArgumentError("move_rate is in bytes per second and must exceed 0")
 
     def budget(self, move_rate: float) -> float | None:
         """Bytes that one replan may move at the given rate; ``None``: any amount."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from equipoise.errors import CheckFailed
+from equipoise.errors import CheckError
 
 _PARTS = 4
 _CLOSE = 1e-9  # by this part, or by this much, two floats may differ: sums of floats depend on their order
@@ -39,7 +39,7 @@ def check_merge(aggregator: Mergeable, rows: pd.DataFrame) -> None:
 
     Raises
     ------
-    CheckFailed
+    CheckError
         With the law that does not hold, and the buffers that show it.
     """
     name = type(aggregator).__name__
@@ -54,7 +54,7 @@ def check_merge(aggregator: Mergeable, rows: pd.DataFrame) -> None:
 
     def require(law: str, one: Any, other: Any) -> None:
         if not alike(one, other):
-            raise CheckFailed(f"{name}.merge: {law} does not hold, so no key may be split: {one!r} is not {other!r}")
+            raise CheckError(f"{name}.merge: {law} does not hold, so no key may be split: {one!r} is not {other!r}")
 
     for frame in frames:
         require("merge(zero(), b) == b", aggregator.merge(aggregator.zero(), reduced(frame)), reduced(frame))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import CheckFailed
+from equipoise.errors import CheckError
 from equipoise.microbatch import Batch, Blocks, post_sorted
 
 BlockMethod = Callable[[Batch, int], Blocks]
@@ -49,14 +49,14 @@ def check_blocks(make: BlockMethod, *, capacity: bool = False, whole_keys: bool 
             _check_fragments(blocks, batch, count, where)
             targets = blocks.of_tuples(batch)
             if targets.shape != batch.tuples.shape or targets.min() < 0 or targets.max() >= count:
-                raise CheckFailed(f"{where}: a tuple has no block, or one outside of 0..{count - 1}")
+                raise CheckError(f"{where}: a tuple has no block, or one outside of 0..{count - 1}")
             plain = batch.tuple_sizes is None
             if plain and not np.array_equal(np.bincount(targets, minlength=count), blocks.block_sizes):
-                raise CheckFailed(f"{where}: blocks have other numbers of tuples than they say")
+                raise CheckError(f"{where}: blocks have other numbers of tuples than they say")
             if plain and capacity and blocks.block_sizes.max() > -(-batch.size // count):
-                raise CheckFailed(f"{where}: a block of {blocks.block_sizes.max()} exceeds its capacity")
+                raise CheckError(f"{where}: a block of {blocks.block_sizes.max()} exceeds its capacity")
             if whole_keys and len(blocks.split):
-                raise CheckFailed(f"{where}: key {batch.keys[blocks.split[0]]} is in several blocks")
+                raise CheckError(f"{where}: key {batch.keys[blocks.split[0]]} is in several blocks")
 
 
 def check_buckets(make: BucketMethod) -> None:
@@ -73,23 +73,23 @@ def check_buckets(make: BucketMethod) -> None:
             sizes = np.minimum(rng.zipf(1.5, len(keys)), 1000).astype(np.float64)
             found = make(keys[order], sizes, split[order], buckets)
             if found.shape != keys.shape or found.min() < 0 or found.max() >= buckets:
-                raise CheckFailed(f"{buckets} buckets: a cluster has no bucket, or one outside of 0..{buckets - 1}")
+                raise CheckError(f"{buckets} buckets: a cluster has no bucket, or one outside of 0..{buckets - 1}")
             for key, bucket in zip(keys[order][split[order]].tolist(), found[split[order]].tolist(), strict=True):
                 if seen.setdefault(key, bucket) != bucket:
-                    raise CheckFailed(f"{buckets} buckets: split key {key} went to {seen[key]} and to {bucket}")
+                    raise CheckError(f"{buckets} buckets: split key {key} went to {seen[key]} and to {bucket}")
         empty = make(shared[:0], np.empty(0), np.empty(0, dtype=bool), buckets)
         if len(empty):
-            raise CheckFailed(f"{buckets} buckets: no clusters got {len(empty)} buckets")
+            raise CheckError(f"{buckets} buckets: no clusters got {len(empty)} buckets")
 
 
 def _check_fragments(blocks: Blocks, batch: Batch, count: int, where: str) -> None:
     if blocks.count != count:
-        raise CheckFailed(f"{where}: there are {blocks.count} blocks")
+        raise CheckError(f"{where}: there are {blocks.count} blocks")
     if len(blocks.sizes) and blocks.sizes.min() < 1:
-        raise CheckFailed(f"{where}: a fragment has the size {blocks.sizes.min()}")
+        raise CheckError(f"{where}: a fragment has the size {blocks.sizes.min()}")
     sizes = np.bincount(blocks.keys, blocks.sizes, len(batch.keys)).astype(np.int64)
     if not np.array_equal(sizes, batch.sizes):
         at = int(np.flatnonzero(sizes != batch.sizes)[0])
-        raise CheckFailed(f"{where}: key {batch.keys[at]} of size {batch.sizes[at]} has fragments of {sizes[at]}")
+        raise CheckError(f"{where}: key {batch.keys[at]} of size {batch.sizes[at]} has fragments of {sizes[at]}")
     if len(np.unique(blocks.keys * count + blocks.blocks)) != len(blocks.keys):
-        raise CheckFailed(f"{where}: two fragments of one key are in one block")
+        raise CheckError(f"{where}: two fragments of one key are in one block")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equipoise.errors import CheckFailed, InvalidArgument, Mismatch
+from equipoise.errors import CheckError, InvalidArgumentError, MismatchError
 from equipoise.plan.cost import Costs, price
 from equipoise.plan.plan import Plan
 from equipoise.plan.planner import Planner
@@ -116,24 +116,24 @@ def check_refuses_bad_input(planner: Planner) -> None:
     plan, histogram = uniform_plan(4, 16), Histogram([1], [0.5])
     attempts: dict[str, tuple[type[Exception], Callable[[], object]]] = {
         "a histogram of another hash seed": (
-            Mismatch,
+            MismatchError,
             lambda: planner.plan(plan, Histogram([1], [0.5], hash_seed=plan.hash_seed + 1)),
         ),
         "costs of another number of groups": (
-            Mismatch,
+            MismatchError,
             lambda: planner.plan(plan, histogram, costs=Costs(group_load=np.ones(8))),
         ),
-        "0 partitions": (InvalidArgument, lambda: planner.plan(plan, histogram, partitions=0)),
-        "17 partitions of 16 groups": (InvalidArgument, lambda: planner.plan(plan, histogram, partitions=17)),
-        "a negative budget": (InvalidArgument, lambda: planner.plan(plan, histogram, budget=-1.0)),
-        "a budget that is not a number": (InvalidArgument, lambda: planner.plan(plan, histogram, budget=np.nan)),
+        "0 partitions": (InvalidArgumentError, lambda: planner.plan(plan, histogram, partitions=0)),
+        "17 partitions of 16 groups": (InvalidArgumentError, lambda: planner.plan(plan, histogram, partitions=17)),
+        "a negative budget": (InvalidArgumentError, lambda: planner.plan(plan, histogram, budget=-1.0)),
+        "a budget that is not a number": (InvalidArgumentError, lambda: planner.plan(plan, histogram, budget=np.nan)),
     }
     for what, (expected, attempt) in attempts.items():
         try:
             attempt()
         except expected:
             continue
-        raise CheckFailed(f"{planner.name}: {what} was accepted; expected {expected.__name__}")
+        raise CheckError(f"{planner.name}: {what} was accepted; expected {expected.__name__}")
 
 
 PLANNER_CHECKS: tuple[Callable[[Planner, Case], None], ...] = (
@@ -146,7 +146,7 @@ PLANNER_CHECKS: tuple[Callable[[Planner, Case], None], ...] = (
 
 
 def check_planner(planner: Planner) -> None:
-    """Run every check over a planner; raises ``CheckFailed`` at the first promise that does not hold.
+    """Run every check over a planner; raises ``CheckError`` at the first promise that does not hold.
 
     Examples
     --------
@@ -164,4 +164,4 @@ def _plan(planner: Planner, case: Case) -> Plan:
 
 
 def _fail(planner: Planner, case: Case, what: str) -> None:
-    raise CheckFailed(f"{planner.name}: {case.name}: {what}")
+    raise CheckError(f"{planner.name}: {case.name}: {what}")

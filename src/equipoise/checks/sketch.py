@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import CheckFailed, Damaged, InvalidArgument, Mismatch, UnknownFormat
+from equipoise.errors import CheckError, DamagedError, InvalidArgumentError, MismatchError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.sketch.base import MAX_TOTAL, Sketch
 from equipoise.sketch.lossy_counting import LossyCounting
@@ -165,14 +165,14 @@ def check_merge_leaves_operands(make: Make) -> None:
 
 
 def check_merge_refused(make: Make) -> None:
-    """Merging with a sketch of another class is a ``Mismatch``; merging beyond ``MAX_TOTAL`` is refused."""
+    """Merging with a sketch of another class is a ``MismatchError``; merging beyond ``MAX_TOTAL`` is refused."""
     sketch = next(streams()).first(300).feed(make())
     stranger: object = LossyCounting(0.1) if isinstance(sketch, SpaceSaving) else SpaceSaving(3)
     heavy = make()
     heavy.update(1, MAX_TOTAL // 2 + 1)
-    attempts: list[tuple[object, Sketch, type[Exception]]] = [(stranger, sketch, Mismatch)]
+    attempts: list[tuple[object, Sketch, type[Exception]]] = [(stranger, sketch, MismatchError)]
     if 2 * heavy.total > MAX_TOTAL:  # otherwise it forgets on purpose
-        attempts.append((heavy, heavy, InvalidArgument))
+        attempts.append((heavy, heavy, InvalidArgumentError))
     for other, one, expected in attempts:
         what = f"merging with a {type(other).__name__} of total {getattr(other, 'total', 0)}"
         try:
@@ -214,7 +214,7 @@ def check_deterministic(make: Make) -> None:
 
 
 def check_damage_refused(make: Make) -> None:
-    """Bytes with any byte altered, cut short, extended, or of another kind are refused as ``Damaged``."""
+    """Bytes with any byte altered, cut short, extended, or of another kind are refused as ``DamagedError``."""
     sketch = next(streams()).first(300).feed(make())
     data = sketch.to_bytes()
     rng = np.random.default_rng(12)
@@ -222,21 +222,21 @@ def check_damage_refused(make: Make) -> None:
     for at in {*header, *trailer, *rng.integers(0, len(data), 100).tolist()}:
         altered = bytearray(data)
         altered[at] ^= int(rng.integers(1, 256))
-        _refused(sketch, bytes(altered), Damaged, f"byte {at} of {len(data)} altered")
+        _refused(sketch, bytes(altered), DamagedError, f"byte {at} of {len(data)} altered")
     for length in {*header, *rng.integers(0, len(data), 50).tolist(), len(data) - 1}:
-        _refused(sketch, data[:length], Damaged, f"cut to {length} of {len(data)} bytes")
-    _refused(sketch, data + b"\0", Damaged, "one byte added")
+        _refused(sketch, data[:length], DamagedError, f"cut to {length} of {len(data)} bytes")
+    _refused(sketch, data + b"\0", DamagedError, "one byte added")
     payload = unseal(sketch.kind, sketch.format_version, data)
-    _refused(sketch, seal("something-else", sketch.format_version, payload), Damaged, "sealed as something else")
-    _refused(sketch, seal(sketch.kind, sketch.format_version, {}), Damaged, "sealed without contents")
+    _refused(sketch, seal("something-else", sketch.format_version, payload), DamagedError, "sealed as something else")
+    _refused(sketch, seal(sketch.kind, sketch.format_version, {}), DamagedError, "sealed without contents")
 
 
 def check_unknown_version_refused(make: Make) -> None:
-    """Bytes of another format version are refused as ``UnknownFormat``."""
+    """Bytes of another format version are refused as ``UnknownFormatError``."""
     sketch = next(streams()).first(300).feed(make())
     payload = unseal(sketch.kind, sketch.format_version, sketch.to_bytes())
     for version in (0, sketch.format_version + 1, 65_535):
-        _refused(sketch, seal(sketch.kind, version, payload), UnknownFormat, f"sealed as format {version}")
+        _refused(sketch, seal(sketch.kind, version, payload), UnknownFormatError, f"sealed as format {version}")
 
 
 def check_top(make: Make) -> None:
@@ -302,11 +302,11 @@ def check_bad_arguments_refused(make: Make) -> None:
     for what, attempt in attempts.items():
         try:
             attempt()
-        except InvalidArgument:
+        except InvalidArgumentError:
             continue
         except Exception as error:  # noqa: BLE001 - any other error is the finding
-            _fail("bad arguments refused", sketch, what, f"raised {error!r}; expected InvalidArgument")
-        _fail("bad arguments refused", sketch, what, "was accepted; expected InvalidArgument")
+            _fail("bad arguments refused", sketch, what, f"raised {error!r}; expected InvalidArgumentError")
+        _fail("bad arguments refused", sketch, what, "was accepted; expected InvalidArgumentError")
     if sketch.to_bytes() != before:
         _fail("bad arguments refused", sketch, "refused arguments", "changed the sketch")
 
@@ -332,7 +332,7 @@ SKETCH_CHECKS: tuple[Callable[[Make], None], ...] = (
 
 
 def check_sketch(make: Make) -> None:
-    """Run every check over a sketch; raises ``CheckFailed`` at the first promise that does not hold.
+    """Run every check over a sketch; raises ``CheckError`` at the first promise that does not hold.
 
     Parameters
     ----------
@@ -392,4 +392,4 @@ def _refused(sketch: Sketch, data: bytes, expected: type[Exception], what: str) 
 
 
 def _fail(check: str, sketch: Sketch, stream: str, what: str) -> NoReturn:
-    raise CheckFailed(f"{check}: {type(sketch).__name__} over {stream}: {what}")
+    raise CheckError(f"{check}: {type(sketch).__name__} over {stream}: {what}")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import CheckFailed, InvalidArgument
+from equipoise.errors import CheckError, InvalidArgumentError
 from equipoise.split.base import Splitter
 
 SplitterFactory = Callable[[int, int], Splitter]
@@ -133,9 +133,9 @@ def check_refuses_bad_input(make: SplitterFactory) -> None:
     for what, attempt in attempts.items():
         try:
             attempt()
-        except InvalidArgument:
+        except InvalidArgumentError:
             continue
-        _fail(splitter, what, "it was accepted; expected InvalidArgument")
+        _fail(splitter, what, "it was accepted; expected InvalidArgumentError")
 
 
 SPLITTER_CHECKS: tuple[Callable[[SplitterFactory], None], ...] = (
@@ -152,7 +152,7 @@ SPLITTER_CHECKS: tuple[Callable[[SplitterFactory], None], ...] = (
 
 
 def check_splitter(make: SplitterFactory) -> None:
-    """Run every check over a splitter; raises ``CheckFailed`` at the first promise that does not hold.
+    """Run every check over a splitter; raises ``CheckError`` at the first promise that does not hold.
 
     Parameters
     ----------
@@ -170,4 +170,4 @@ def check_splitter(make: SplitterFactory) -> None:
 
 
 def _fail(splitter: Splitter, where: str, what: str) -> None:
-    raise CheckFailed(f"{splitter.name}: {where}: {what}")
+    raise CheckError(f"{splitter.name}: {where}: {what}")

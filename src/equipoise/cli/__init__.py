@@ -7,7 +7,7 @@ import os
 import sys
 from importlib import import_module
 
-from equipoise.errors import EquipoiseError, MissingPackage
+from equipoise.errors import EquipoiseError, MissingPackageError
 
 _EXTRAS = {
     "pyarrow": "equipoise[dashboard]",
@@ -41,7 +41,7 @@ def run(module: str) -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        _print_error(MissingPackage(f"this needs {package}; install it with: pip install '{_EXTRAS[package]}'"))
+        _print_error(MissingPackageError(f"this needs {package}; install it with: pip install '{_EXTRAS[package]}'"))
         sys.exit(1)
 
 

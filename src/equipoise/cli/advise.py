@@ -21,7 +21,7 @@ from equipoise.cli.tables import (
     key_columns,
     read_table,
 )
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 OperationName = Literal["applyInPandas", "applyInArrow", "cogroup", "window", "agg", "aggregate", "join"]
 """Names of ``equipoise.spark.Operation``, known without Spark."""
@@ -50,9 +50,9 @@ def command(
     """Say what would speed up a keyed operation, or why nothing would."""
     require_folder(json)
     if operation == "join" and other is None:
-        raise InvalidArgument("advice on a join needs the other side; name it with --other")
+        raise InvalidArgumentError("advice on a join needs the other side; name it with --other")
     if operation != "join" and other is not None:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"--other is for joins, and the operation is {operation}; add --operation join or drop it"
         )
     names, options = key_columns(key), named_values("--option", option)

@@ -26,7 +26,7 @@ from equipoise.cli.tables import (
     key_columns,
     read_table,
 )
-from equipoise.errors import AlreadyThere, InvalidArgument
+from equipoise.errors import AlreadyExistsError, InvalidArgumentError
 from equipoise.metrics import load_imbalance
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def command(
     require_folder(json)
     names, options = key_columns(key), named_values("--option", option)
     if source.rstrip("/") == target.rstrip("/"):
-        raise InvalidArgument(f"{target} cannot be read and replaced at the same time; write to another place")
+        raise InvalidArgumentError(f"{target} cannot be read and replaced at the same time; write to another place")
     with working("starting") as tell, spark_session(master, remote, conf, tell) as spark:
         from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
@@ -106,7 +106,9 @@ def command(
 def _require_new(spark: "SparkSession", target: str, mode: Mode) -> None:
     """Refuse a target that is there before any work is done."""
     if mode == "error" and exists(spark, target):
-        raise AlreadyThere(f"{target} is there already; add --mode overwrite or --mode append, or name another place")
+        raise AlreadyExistsError(
+            f"{target} is there already; add --mode overwrite or --mode append, or name another place"
+        )
 
 
 def _write(df: "DataFrame", target: str, format: str | None, mode: Mode) -> None:  # noqa: A002 - Spark's own name

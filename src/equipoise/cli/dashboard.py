@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from equipoise.cli.output import Json, require_folder, write_json
-from equipoise.errors import MissingPackage
+from equipoise.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from equipoise.dashboard import DashboardServer
@@ -68,9 +68,11 @@ def command(
 
 
 def require_pyarrow() -> None:
-    """Raise ``MissingPackage``, saying how to install it, where checkpoints cannot be read."""
+    """Raise ``MissingPackageError``, saying how to install it, where checkpoints cannot be read."""
     if find_spec("pyarrow") is None:
-        raise MissingPackage("checkpoints are read with pyarrow; install it with: pip install 'equipoise[dashboard]'")
+        raise MissingPackageError(
+            "checkpoints are read with pyarrow; install it with: pip install 'equipoise[dashboard]'"
+        )
 
 
 def tell(server: "DashboardServer", console: Console, *, open_page: bool) -> None:

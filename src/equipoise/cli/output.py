@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from equipoise.errors import InvalidArgument, StorageFailed
+from equipoise.errors import InvalidArgumentError, StorageError
 from equipoise.pictures import require_picture, save
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def require_folder(json: str | None) -> None:
         return
     path = Path(json)
     if not path.parent.is_dir():
-        raise InvalidArgument(f"the folder of {json} does not exist; make it first, so that no result is lost")
+        raise InvalidArgumentError(f"the folder of {json} does not exist; make it first, so that no result is lost")
     if path.is_dir():
-        raise InvalidArgument(f"{json} is a folder; name a file in it")
+        raise InvalidArgumentError(f"{json} is a folder; name a file in it")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InvalidArgument(f"{json} may not be written; name another file, or change who may write there")
+        raise InvalidArgumentError(f"{json} may not be written; name another file, or change who may write there")
 
 
 def write_json(content: object, where: str) -> None:
@@ -50,7 +50,7 @@ def write_json(content: object, where: str) -> None:
         try:
             Path(where).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise StorageFailed(f"{where} was not written: {error}; name another file with --json") from error
+            raise StorageError(f"{where} was not written: {error}; name another file with --json") from error
 
 
 def _plain(value: object) -> object:

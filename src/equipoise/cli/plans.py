@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Plan, diff
 
 app = typer.Typer(help="Look at plans, and say which a query shall use.", no_args_is_help=True)
@@ -63,7 +63,7 @@ def diff_plans(
     if after is None and first is None:
         known = [version for version in _versions(before) if version < later.version]
         if not known:
-            raise InvalidArgument(f"{before} has no plan before {later.version} to compare it with")
+            raise InvalidArgumentError(f"{before} has no plan before {later.version} to compare it with")
         first = known[-1]
     found = diff(_plan(before, first), later)
     moves = [
@@ -116,7 +116,7 @@ def _told(held: int | None, text: str, json: str | None) -> None:
 def _plan(place: str, version: int | None) -> Plan:
     if Path(place).is_file():
         if version is not None:
-            raise InvalidArgument(f"{place} is one plan; versions are of a checkpoint")
+            raise InvalidArgumentError(f"{place} is one plan; versions are of a checkpoint")
         return Plan.load(place)
     if version is None:
         plan: Plan = _steering(place).plan
@@ -126,7 +126,7 @@ def _plan(place: str, version: int | None) -> Plan:
 
     known = _versions(place)
     if version not in known:
-        raise InvalidArgument(f"{place} has no plan {version}; it has {', '.join(map(str, known)) or 'none'}")
+        raise InvalidArgumentError(f"{place} has no plan {version}; it has {', '.join(map(str, known)) or 'none'}")
     return Folder(Storage(place)).plan_of_version(version)
 
 
@@ -138,10 +138,10 @@ def _versions(place: str) -> list[int]:
 
 
 def _steering(checkpoint: str) -> Any:
-    from equipoise.spark.stream.steering import Steering
+    from equipoise.spark.stream.overrides import Overridable
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.storage import Storage
 
     storage = Storage(checkpoint)
     Folder(storage).require()
-    return Steering(storage)
+    return Overridable(storage)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.errors import InvalidArgument, SparkFailed
+from equipoise.errors import InvalidArgumentError, SparkError
 from equipoise.requirements import require_java, require_pyspark
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def spark_session(
     """
     settings = named_values("--conf", conf)
     if master is not None and remote is not None:
-        raise InvalidArgument("--master starts Spark and --remote goes to one that runs; give one of them")
+        raise InvalidArgumentError("--master starts Spark and --remote goes to one that runs; give one of them")
     require_pyspark()
     from pyspark.sql import SparkSession
 
@@ -76,7 +76,7 @@ def spark_session(
     except Exception as error:
         if not is_of_spark(error):
             raise
-        raise SparkFailed(f"Spark failed: {spark_message(error)}") from error
+        raise SparkError(f"Spark failed: {spark_message(error)}") from error
 
 
 def is_of_spark(error: Exception) -> bool:
@@ -136,7 +136,7 @@ def named_values(option: str, given: Sequence[str] | None) -> dict[str, str]:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name.strip() or not equals:
-            raise InvalidArgument(f"{option} is NAME=VALUE, got {text!r}")
+            raise InvalidArgumentError(f"{option} is NAME=VALUE, got {text!r}")
         pairs[name.strip()] = value
     return pairs
 

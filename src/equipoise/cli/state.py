@@ -34,9 +34,9 @@ def history(
     """What became of the latest batches: measures, decisions and their reasons."""
     require_folder(json)
     require_plot(plot)
-    from equipoise.state.history import history_rows
+    from equipoise.state.history import batch_log_rows
 
-    rows = history_rows(checkpoint)[-last:]
+    rows = batch_log_rows(checkpoint)[-last:]
     draw(lambda: history_figure(rows), plot)
     if json is not None:
         write_json(rows, json)
@@ -81,7 +81,7 @@ def show_state(
 ) -> None:
     """States of some keys."""
     require_folder(json)
-    from equipoise.state.contents import local_states
+    from equipoise.state.state_dump import local_states
 
     rows: list[dict[str, Any]] = []
     for fingerprint, state in islice(local_states(checkpoint, version), limit):
@@ -188,7 +188,7 @@ def _verified(checkpoint: str) -> list[tuple[str, str | None]]:
 def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     """The last version, and what there is to read of it."""
     from equipoise.spark.stream.engine import verify_outputs
-    from equipoise.state import chronicle
+    from equipoise.state import batch_log
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.state.fencing import tenancy
     from equipoise.state.halves import SparkHalf
@@ -214,9 +214,9 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         *((f"plan {name}", partial(folder.plan, name)) for name in plans),
         ("plan that is pinned", partial(_read_pinned, folder)),
         ("claim of the query", lambda: tenancy(storage)),
-        ("wishes", folder.wishes),
+        ("overrides", folder.overrides),
         ("mark of a delivery after a stop", lambda: folder.is_delivered(commit)),
-        ("history", lambda: list(chronicle.rows(storage))),
+        ("history", lambda: list(batch_log.rows(storage))),
         (f"offsets of batch {commit.batch} in Spark's half", lambda: SparkHalf(storage).require(head, commit.offsets)),
         (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),
         *((file.path, partial(storage.verify, file)) for file in table.stored()),
@@ -236,7 +236,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
 
 
 def _read_pinned(folder: Any) -> None:
-    hold = folder.wishes().hold
+    hold = folder.overrides().hold
     if hold not in {None, "hash"}:
         folder.held_plan(hold)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equipoise.cli.session import is_of_spark, spark_message
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ def key_columns(key: str) -> list[str]:
     """
     names = [name.strip() for name in key.split(",") if name.strip()]
     if not names:
-        raise InvalidArgument("the key has no column; name at least one, for example --key host")
+        raise InvalidArgumentError("the key has no column; name at least one, for example --key host")
     return names
 
 
@@ -91,7 +91,7 @@ def read_table(spark: "SparkSession", place: str, format: str | None, options: M
     is_path = "/" in place or Path(place).exists()
     if chosen is None and is_path:
         what = "is not there" if "://" not in place and not Path(place).exists() else "does not tell its format"
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{place} {what}; give a file or a folder, with --format where its suffix does not say it"
         )
     try:
@@ -104,7 +104,7 @@ def read_table(spark: "SparkSession", place: str, format: str | None, options: M
             raise
         known = _tables(spark) if chosen is None else []
         there = f"; there are the tables {', '.join(known)}" if known else ""
-        raise InvalidArgument(f"cannot read {place}: {spark_message(error).splitlines()[0]}{there}") from error
+        raise InvalidArgumentError(f"cannot read {place}: {spark_message(error).splitlines()[0]}{there}") from error
 
 
 def exists(spark: "SparkSession", path: str) -> bool:

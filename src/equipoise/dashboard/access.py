@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Names of this machine that are always known."""
@@ -47,7 +47,7 @@ class Access:
 
     def __init__(self, host: str, token: str | None = None, allow_hosts: Iterable[str] = ()) -> None:
         if not token and not is_loopback(host):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{host} can be reached from other machines, so the page needs a token; give --token, or stay on "
                 "127.0.0.1 and reach it through an SSH tunnel"
             )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from equipoise.adapt import MeasuredLoads
+from equipoise.adapt import StreamLoadRecord
 from equipoise.dashboard.document import HotKey
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.plan import Plan
@@ -43,11 +43,11 @@ class HotKeys:
 
     def __init__(self) -> None:
         self._listed, self._isolated = Runs(), Runs()
-        self._loads: MeasuredLoads | None = None
+        self._loads: StreamLoadRecord | None = None
 
     def see_loads(self, batch: int, stored: bytes) -> None:
         """Take up what was known of the load after a batch."""
-        self._loads = MeasuredLoads.from_bytes(stored) if stored else None
+        self._loads = StreamLoadRecord.from_bytes(stored) if stored else None
         self._listed.see(batch, [] if self._loads is None else self._shares(FOLLOWED)[0])
 
     def see_plan(self, batch: int, isolated: Iterable[int]) -> None:

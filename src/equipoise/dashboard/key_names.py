@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec
-from equipoise.state.contents import key_of
 from equipoise.state.log import CommitLog
 from equipoise.state.ownership import key_group, tail_group
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.state_dump import key_of
 from equipoise.storage import Storage
 
 TRY_AGAIN = 20

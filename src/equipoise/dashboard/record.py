@@ -9,9 +9,9 @@ from equipoise.dashboard.document import Batch, Decision, HotKey, IsolatedKey, P
 from equipoise.dashboard.hot_keys import HotKeys, fingerprint_text
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.dashboard.rows import Row
-from equipoise.errors import FormatError, StorageFailed
-from equipoise.state import chronicle
-from equipoise.state.checkpoint import Checkpoint, Identity, Wishes
+from equipoise.errors import FormatError, StorageError
+from equipoise.state import batch_log
+from equipoise.state.checkpoint import Checkpoint, Identity, Overrides
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -97,7 +97,7 @@ class QueryRecord:
             return []
         return self._hot.shown(self._plan, self._rows[-1].batch, self._names)
 
-    def plan(self, wishes: Wishes) -> PlanFacts | None:
+    def plan(self, overrides: Overrides) -> PlanFacts | None:
         """The plan of the next batch."""
         plan = self._plan
         if plan is None:
@@ -113,7 +113,7 @@ class QueryRecord:
             isolated_keys=len(plan.isolated),
             split_keys=len(plan.widths),
             reason=plan.reason,
-            held=_wished(wishes),
+            held=_wished(overrides),
             isolated=[
                 IsolatedKey(
                     key=called.get(key, fingerprint_text(key)), partition=partition, pieces=plan.widths.get(key, 1)
@@ -126,11 +126,11 @@ class QueryRecord:
         first = max(self.version + 1, head - BATCHES)
         oldest = max(first, log.oldest())
         if first < oldest:
-            for row in chronicle.remembered(self._storage, first):
+            for row in batch_log.remembered(self._storage, first):
                 if row["version"] < oldest:
                     yield _Read(row, None, None)
         for commit in log.commits(oldest, head):
-            yield _Read(chronicle.row(commit), commit.loads, commit.next_plan)
+            yield _Read(batch_log.row(commit), commit.loads, commit.next_plan)
 
     def _learn_plans(self, versions: Collection[int]) -> None:
         """Which keys some plans isolate; ``None`` for a plan that cannot be read any more."""
@@ -139,7 +139,7 @@ class QueryRecord:
         for version in unknown:
             try:
                 self._isolated[version] = frozenset(self._checkpoint.plan(names[version]).isolated)
-            except (KeyError, FormatError, StorageFailed):  # of an old plan nothing but the age of a key depends
+            except (KeyError, FormatError, StorageError):  # of an old plan nothing but the age of a key depends
                 self._isolated[version] = None
         used = {row.plan for row in self._rows} | set(versions)
         self._isolated = {version: keys for version, keys in self._isolated.items() if version in used}
@@ -153,10 +153,10 @@ def _added(totals: Totals, rows: list[Row]) -> Totals:
     )
 
 
-def _wished(wishes: Wishes) -> str | None:
-    wished = []
-    if wishes.hold is not None:
-        wished.append("plain hash" if wishes.hold == "hash" else f"plan {int(wishes.hold[:10])}")
-    if wishes.partitions is not None:
-        wished.append(f"{wishes.partitions} partitions")
-    return " and ".join(wished) or None
+def _wished(overrides: Overrides) -> str | None:
+    overridden = []
+    if overrides.hold is not None:
+        overridden.append("plain hash" if overrides.hold == "hash" else f"plan {int(overrides.hold[:10])}")
+    if overrides.partitions is not None:
+        overridden.append(f"{overrides.partitions} partitions")
+    return " and ".join(overridden) or None

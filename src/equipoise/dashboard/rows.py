@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from equipoise.dashboard.document import Batch, Task
-from equipoise.errors import Damaged
-from equipoise.state.history import history_row
+from equipoise.errors import DamagedError
+from equipoise.state.history import batch_log_row
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, kept: dict[str, Any], location: str) -> "Row":
         """The row of what the chronicle keeps of a batch."""
         try:
-            return msgspec.convert(history_row(kept), cls)
+            return msgspec.convert(batch_log_row(kept), cls)
         except (KeyError, msgspec.ValidationError) as error:
-            raise Damaged(
+            raise DamagedError(
                 f"the record of version {kept.get('version')} in {location} cannot be understood: {error}; "
                 "restore it from a copy"
             ) from error

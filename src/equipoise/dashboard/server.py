@@ -25,7 +25,7 @@ from equipoise.dashboard.access import Access
 from equipoise.dashboard.metrics_text import CONTENT_TYPE, metrics_text
 from equipoise.dashboard.page import page
 from equipoise.dashboard.watcher import Seen, Watcher
-from equipoise.errors import ServerFailed
+from equipoise.errors import ServerError
 
 LISTENERS = 32
 """Pages that may listen for events at a time."""
@@ -79,7 +79,7 @@ class DashboardServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise ServerFailed(
+            raise ServerError(
                 f"cannot listen on {host} port {port}: {error}; choose another with --port, or --port 0 for a free one"
             ) from error
 

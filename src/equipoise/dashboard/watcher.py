@@ -8,9 +8,16 @@ import msgspec
 
 from equipoise.dashboard.document import Snapshot, SourceBatch, Status, Totals
 from equipoise.dashboard.record import BATCHES, QueryRecord
-from equipoise.errors import Damaged, EquipoiseError, InvalidArgument, LogBroken, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    DamagedError,
+    EquipoiseError,
+    InvalidArgumentError,
+    LogBrokenError,
+    StorageError,
+    UnknownFormatError,
+)
 from equipoise.microbatch.spool import Spool
-from equipoise.state.checkpoint import Checkpoint, Identity, Wishes
+from equipoise.state.checkpoint import Checkpoint, Identity, Overrides
 from equipoise.state.fencing import Tenancy, tenancy
 from equipoise.state.halves import undelivered
 from equipoise.state.log import CommitLog
@@ -44,7 +51,7 @@ class _Look(NamedTuple):
     query: str | None
     head: int
     held: Tenancy
-    wishes: Wishes
+    overrides: Overrides
     undelivered: int | None
     source: tuple[int, int]
 
@@ -72,13 +79,13 @@ class Watcher:
     ) -> None:
         self._storage = Storage(checkpoint)
         if not self._storage.exists(""):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"there is no folder {self._storage.location}; give the checkpointLocation of a query, which is made "
                 "when the query starts"
             )
         self._spool = None if spool is None else Spool(spool)
         if self._spool is not None and not self._spool.folder.is_dir():
-            raise InvalidArgument(f"there is no folder {spool}; give the option spool of the query's source")
+            raise InvalidArgumentError(f"there is no folder {spool}; give the option spool of the query's source")
         self._literal_keys, self._pause = literal_keys, pause
         self._lock = threading.Lock()
         self._record: QueryRecord | None = None
@@ -103,12 +110,12 @@ class Watcher:
         for attempt in range(_TRIES):
             try:
                 return self._read()
-            except (StorageFailed, LogBroken) as error:
+            except (StorageError, LogBrokenError) as error:
                 if attempt == _TRIES - 1:
                     return self._unreadable("damaged", error)
-            except UnknownFormat as error:
+            except UnknownFormatError as error:
                 return self._unreadable("newer", error)
-            except Damaged as error:
+            except DamagedError as error:
                 return self._unreadable("damaged", error)
         return None
 
@@ -121,9 +128,9 @@ class Watcher:
                 checkpoint.require()
             self._record, self._last = None, None
             return self._snapshot("empty", "No query has been started here yet; this page waits for it.")
-        wishes = checkpoint.wishes()
+        overrides = checkpoint.overrides()
         latest = (source[-1].batch, len(source)) if source else (-1, 0)
-        look = _Look(identity.name, head, tenancy(self._storage), wishes, undelivered(self._storage, head), latest)
+        look = _Look(identity.name, head, tenancy(self._storage), overrides, undelivered(self._storage, head), latest)
         if look == self._last:
             return None
         record = self._continued(identity, head)
@@ -136,7 +143,7 @@ class Watcher:
             status = "running" if status == "running" else "empty"
         if look.undelivered is not None and status != "running":
             message = f"Batch {look.undelivered} is committed, not delivered; the next start delivers it. {message}"
-        found = self._snapshot(status, message, wishes, source)
+        found = self._snapshot(status, message, overrides, source)
         self._last = look
         return msgspec.structs.replace(found, undelivered=look.undelivered)
 
@@ -148,7 +155,7 @@ class Watcher:
         return known
 
     def _snapshot(
-        self, status: Status, message: str, wishes: Wishes | None = None, source: list[SourceBatch] | None = None
+        self, status: Status, message: str, overrides: Overrides | None = None, source: list[SourceBatch] | None = None
     ) -> Snapshot:
         record = self._record
         return Snapshot(
@@ -160,7 +167,7 @@ class Watcher:
             batches=[] if record is None else record.batches(),
             tasks=[] if record is None else record.tasks(),
             hot_keys=[] if record is None else record.hot_keys(),
-            plan=None if record is None else record.plan(wishes or Wishes()),
+            plan=None if record is None else record.plan(overrides or Overrides()),
             decisions=[] if record is None else record.decisions(),
             source=source or [],
             totals=Totals() if record is None else record.totals,
@@ -179,4 +186,4 @@ class Watcher:
         try:
             return [msgspec.convert(line, SourceBatch) for line in self._spool.history(BATCHES)]
         except (OSError, msgspec.ValidationError) as error:
-            raise Damaged(f"the record of the source in {self._spool.folder} cannot be read: {error}") from error
+            raise DamagedError(f"the record of the source in {self._spool.folder} cannot be read: {error}") from error

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import EMPTY, find, new_table
 from equipoise.hashing import as_fingerprints
 from equipoise.kernels import kernel
@@ -235,7 +235,9 @@ class Accumulator:
         levels: int = 1 << 16,
     ) -> None:
         if not start < end:
-            raise InvalidArgument(f"the batch interval [{start}, {end}) is empty; its end must come after its start")
+            raise InvalidArgumentError(
+                f"the batch interval [{start}, {end}) is empty; its end must come after its start"
+            )
         self.start, self.end = float(start), float(end)
         self.budget = whole("budget", budget, 1)
         self.expected = at_least("expected", expected, 0)
@@ -267,9 +269,9 @@ class Accumulator:
         weights = np.ones(1, dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64).reshape(-1)
         for what, values in (("times", clock), ("sizes", weights)):
             if len(values) not in {1, len(keys)}:
-                raise InvalidArgument(f"{len(keys)} tuples but {len(values)} {what}; give one for each")
+                raise InvalidArgumentError(f"{len(keys)} tuples but {len(values)} {what}; give one for each")
         if weights.min() < 1:
-            raise InvalidArgument(f"a tuple has the size {weights.min()}; sizes are at least 1")
+            raise InvalidArgumentError(f"a tuple has the size {weights.min()}; sizes are at least 1")
         numbers = np.empty(len(keys), dtype=np.int32)
         done = 0
         while done < len(keys):
@@ -327,7 +329,7 @@ class Accumulator:
         """Exact size, placed size and budget left of a key."""
         key = int(self._table[1][find(*self._table, fingerprint)])
         if key == EMPTY:
-            raise InvalidArgument(f"key {fingerprint} is not in the batch")
+            raise InvalidArgumentError(f"key {fingerprint} is not in the batch")
         return int(self._keys.sizes[key]), int(self._keys.placed[key]), int(self._keys.budget[key])
 
     def _grow(self) -> None:

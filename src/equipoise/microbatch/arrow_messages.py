@@ -2,7 +2,7 @@
 
 Arrow believes what the header of a message says: how long its body is, how many rows and buffers it has, and how long
 compressed buffers become. A stream from the network may say anything, so the header, a small flatbuffer, is read here
-first. Whatever is read here lies within the header's bytes, or ``Refused`` is raised.
+first. Whatever is read here lies within the header's bytes, or ``RefusedError`` is raised.
 
 The numbers of fields below are those of ``Message.fbs`` and ``Schema.fbs`` in the Arrow format.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.microbatch.dead_letters import Refused
+from equipoise.microbatch.dead_letters import RefusedError
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 _METADATA_BYTES = 1 << 20  # of one header; one of 10,000 columns with their buffers has 0.6 MiB
@@ -83,7 +83,7 @@ class Messages:
         try:
             parts = self._checked(prefix)
         except (struct.error, ValueError) as error:
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} has a header that Arrow does not have ({error}); send it again"
             ) from error
         self._completed()
@@ -91,13 +91,13 @@ class Messages:
 
     def _checked(self, prefix: bytes) -> list[bytes]:
         if prefix[:4] != _CONTINUATION or len(prefix) < 8:
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} begins with {prefix.hex()}, and ffffffff and a length were expected; send an "
                 "Arrow IPC stream, of Arrow 0.15 or newer"
             )
         size = int.from_bytes(prefix[4:], "little", signed=True)
         if not 0 <= size <= _METADATA_BYTES:
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} has {size:,} bytes of header, and at most {_METADATA_BYTES:,} were expected; "
                 "send fewer columns, or shorter names and metadata"
             )
@@ -105,18 +105,20 @@ class Messages:
         message = _root(metadata)
         version, kind = message.number(0, "<h"), message.number(1, "<B")
         if version != _VERSION or kind not in _KINDS:
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} has version {version + 1} and kind {kind}; version {_VERSION + 1} and a schema, "
                 "dictionary or record batch were expected: send an Arrow IPC stream, of Arrow 1.0 or newer"
             )
         if (kind == _SCHEMA) != (self.count == 1):
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} is a {_KINDS[kind]}; a stream begins with its schema and has no other: send "
                 "each stream over a connection of its own"
             )
         header = message.table(2)
         if header is None:
-            raise Refused(f"message {self.count} is a {_KINDS[kind]} without content; send a whole Arrow IPC stream")
+            raise RefusedError(
+                f"message {self.count} is a {_KINDS[kind]} without content; send a whole Arrow IPC stream"
+            )
         size = message.number(3, "<q")
         self._require("bytes", size, self._bounds.bytes)
         if kind == _SCHEMA:
@@ -129,7 +131,9 @@ class Messages:
         else:
             data = header.table(1)
             if data is None:
-                raise Refused(f"message {self.count} is a dictionary without values; send a whole Arrow IPC stream")
+                raise RefusedError(
+                    f"message {self.count} is a dictionary without values; send a whole Arrow IPC stream"
+                )
             self._check_counts(data, size)
             body = self._whole(size, "body")
             self._add_dictionary(header.number(0, "<q"), bool(header.number(2, "<B")), self._decoded(data, body))
@@ -138,7 +142,7 @@ class Messages:
     def _whole(self, size: int, name: str) -> bytes:
         data = self._receive(size)
         if len(data) < size:
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} is cut short: its {name} has {len(data):,} bytes, and {size:,} were expected; "
                 "send it again"
             )
@@ -146,14 +150,14 @@ class Messages:
 
     def _require(self, name: str, found: int, most: int) -> None:
         if not 0 <= found <= most:
-            raise Refused(
+            raise RefusedError(
                 f"message {self.count} has {found:,} {name}, and at most {most:,} were expected; send smaller record "
                 "batches, or raise messageRows or messageBytes"
             )
 
     def _check_schema(self, schema: "_Table") -> None:
         if schema.number(0, "<h"):
-            raise Refused("the stream is big-endian, and little-endian was expected; send it so")
+            raise RefusedError("the stream is big-endian, and little-endian was expected; send it so")
         found = [schema]  # tables may be shared, so that a short header has any number of fields
         count = 0
         while found:
@@ -161,7 +165,7 @@ class Messages:
             field = 1 if table is schema else 5
             count += table.count(field)
             if count > _FIELDS:
-                raise Refused(f"the schema has more than {_FIELDS:,} fields; send fewer columns")
+                raise RefusedError(f"the schema has more than {_FIELDS:,} fields; send fewer columns")
             found += table.tables(field)
 
     def _check_counts(self, batch: "_Table", size: int) -> None:
@@ -174,13 +178,13 @@ class Messages:
         if len(buffers) and (
             buffers.min() < 0 or counts.max() > size or starts.max() > size or (starts + counts).max() > size
         ):
-            raise Refused(f"message {self.count} has a buffer outside of its {size:,} bytes; send it again")
+            raise RefusedError(f"message {self.count} has a buffer outside of its {size:,} bytes; send it again")
         if size - (starts + counts).max(initial=0) >= _PADDING:  # a wrong length would swallow the next message
-            raise Refused(f"message {self.count} has bytes behind its last buffer; send it again")
+            raise RefusedError(f"message {self.count} has bytes behind its last buffer; send it again")
         if (starts % 8).any():
-            raise Refused(f"message {self.count} has a buffer that is not aligned to 8 bytes; send it again")
+            raise RefusedError(f"message {self.count} has a buffer that is not aligned to 8 bytes; send it again")
         if any(not 0 <= count <= len(buffers) for count in batch.longs(4).tolist()):
-            raise Refused(f"message {self.count} has a column of more buffers than there are; send it again")
+            raise RefusedError(f"message {self.count} has a column of more buffers than there are; send it again")
 
     def _decoded(self, batch: "_Table", body: bytes) -> int:
         """Bytes of all buffers of a message when they are decompressed, which must not be too many."""
@@ -188,7 +192,7 @@ class Messages:
         for start, size in batch.pairs(2).tolist():
             if is_compressed and size:
                 if size < 8:
-                    raise Refused(f"message {self.count} has a compressed buffer of {size} bytes; send it again")
+                    raise RefusedError(f"message {self.count} has a compressed buffer of {size} bytes; send it again")
                 length = struct.unpack_from("<q", body, start)[0]
                 length = size - 8 if length == -1 else length  # this one was left as it is
                 self._require("bytes in one buffer", length, self._bounds.bytes)

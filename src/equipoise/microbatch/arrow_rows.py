@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from equipoise.microbatch.arrow_messages import Bounds, Messages
 from equipoise.microbatch.arrow_sizes import written_out
-from equipoise.microbatch.dead_letters import DeadLetter, Refused, shown_row
+from equipoise.microbatch.dead_letters import DeadLetter, RefusedError, shown_row
 from equipoise.microbatch.salvage import Tries, salvaged
 
 _SLICE = 10_000  # rows that are converted at once
@@ -36,13 +36,13 @@ class ArrowRows:
         self._schema, self._bounds = schema, bounds
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Columns of the schema of every record batch; raises ``Refused`` where the stream does not fit or is broken.
+        """Columns of the schema of every record batch; raises ``RefusedError`` if the stream does not fit or is broken.
 
         Other columns are neither looked at nor validated.
         """
         try:
             reader = self._decoded(lambda: pa.ipc.open_stream(self._messages, options=_OPTIONS))
-        except Refused:
+        except RefusedError:
             if self._messages.is_empty:  # a sender that came and went
                 return
             raise
@@ -63,10 +63,10 @@ class ArrowRows:
     def _decoded(self, decode: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
         try:
             return decode()
-        except Refused:
+        except RefusedError:
             raise
         except Exception as error:
-            raise Refused(
+            raise RefusedError(
                 f"message {self._messages.count} cannot be decoded ({_first(error)}), and an Arrow IPC stream was "
                 "expected; send it again"
             ) from error
@@ -80,11 +80,11 @@ class ArrowRows:
                 _require_scale(field.name, field.type)
                 _require_plain(field.name, field.type)
             pa.schema(fields).empty_table().select(wanted.names).cast(wanted)
-        except Refused:
+        except RefusedError:
             raise
         except Exception as error:
             columns = ", ".join(f"{field.name} {field.type}" for field in wanted)
-            raise Refused(
+            raise RefusedError(
                 f"the schema of the stream does not match: {_first(error)}; the columns {columns} were expected, or "
                 "such as can be converted to them: send those"
             ) from error
@@ -100,7 +100,7 @@ class ArrowRows:
                 batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
                 batch.validate(full=True)
             except pa.ArrowException:
-                raise Refused(
+                raise RefusedError(
                     f"message {self._messages.count} is damaged ({_first(error)}), and {batch.num_rows:,} valid rows "
                     "were expected; send it again"
                 ) from error
@@ -112,7 +112,7 @@ class ArrowRows:
         total = sum(sizes.values())
         if total > self._bounds.bytes:
             largest = max(sizes, key=sizes.__getitem__)
-            raise Refused(
+            raise RefusedError(
                 f"message {self._messages.count} has {total:,} bytes when it is written out, most of them in column "
                 f"{largest} ({sizes[largest]:,}), and at most {self._bounds.bytes:,} were expected; send smaller "
                 "record batches, or raise messageBytes"
@@ -157,7 +157,7 @@ def _require_plain(name: str, kind: pa.DataType) -> None:
     else:
         is_plain = _is_view(kind) or _holds_itself(kind)
     if not is_plain:
-        raise Refused(
+        raise RefusedError(
             f"column {name} is {kind}; a type whose values are not shared or run-length encoded was expected: convert "
             "it to one"
         )
@@ -168,7 +168,7 @@ def _require_scale(name: str, kind: pa.DataType) -> None:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
-        raise Refused(
+        raise RefusedError(
             f"column {name} has the type {kind}, and a scale from 0 to {kind.precision} was expected; send "
             "such decimals"
         )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.kernels import kernel
 from equipoise.microbatch.accumulator import Batch
 
@@ -170,7 +170,7 @@ def prompt_blocks(batch: Batch, count: int, *, resume: bool = True) -> Blocks:
     ([3, 3, 3, 3], [0])
     """
     if whole("count", count, 1) > max(1, batch.size):
-        raise InvalidArgument(f"{count} blocks for a batch of size {batch.size}; use fewer blocks than tuples")
+        raise InvalidArgumentError(f"{count} blocks for a batch of size {batch.size}; use fewer blocks than tuples")
     if not len(batch.keys):
         nothing = np.empty(0, dtype=np.int64)
         return Blocks(count, nothing, nothing, nothing)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import as_fingerprints
 from equipoise.kernels import kernel
 
@@ -109,7 +109,9 @@ def prompt_buckets(
     flags = np.asarray(split, dtype=bool).reshape(-1)
     count = whole("buckets", buckets, 1)
     if not len(known) == len(weights) == len(flags):
-        raise InvalidArgument(f"{len(known)} keys, {len(weights)} sizes and {len(flags)} flags; give one of each a key")
+        raise InvalidArgumentError(
+            f"{len(known)} keys, {len(weights)} sizes and {len(flags)} flags; give one of each a key"
+        )
     out = np.empty(len(known), dtype=np.int32)
     out[flags] = np.mod(known[flags], count)
     room = np.full(count, weights.sum() / count) - np.bincount(out[flags], weights[flags], count)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from equipoise.microbatch.dead_letters import DeadLetter, TimedOut
+from equipoise.microbatch.dead_letters import DeadLetter, TimedOutError
 
 READ_BYTES = 1 << 18
 """Bytes that are received at once."""
@@ -82,7 +82,7 @@ class Incoming:
         while True:
             left = math.inf if self._may_rest and not self.begun else self._until - self._clock()
             if left <= 0:
-                raise TimedOut(f"no whole line or message for {self._idle:g} seconds")
+                raise TimedOutError(f"no whole line or message for {self._idle:g} seconds")
             if self._readable.poll(1000 * min(left, _POLL)):
                 return
 
@@ -101,7 +101,7 @@ class Incoming:
         try:
             while part := self.receive(READ_BYTES):
                 count += len(part)
-        except TimedOut:
+        except TimedOutError:
             return count
         return count
 

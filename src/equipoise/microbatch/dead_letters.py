@@ -33,11 +33,11 @@ class DeadLetter(NamedTuple):
     rows: int = 1
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A stream is broken, or asks for more than it may have; a signal between the modules of the feed."""
 
 
-class TimedOut(Refused):
+class TimedOutError(RefusedError):
     """A sender completed nothing for too long."""
 
 

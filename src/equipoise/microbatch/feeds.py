@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from equipoise.errors import FeedFailed, InvalidArgument
+from equipoise.errors import FeedError, InvalidArgumentError
 from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.zipf import sample, zipf_shares
@@ -140,7 +140,7 @@ class ReplayFeed(RatedFeed):
             table = pq.read_table(path, columns=schema.names)
             self._table = table.select(schema.names).cast(schema).combine_chunks()
         except (OSError, KeyError, pa.ArrowException) as error:
-            raise FeedFailed(
+            raise FeedError(
                 f"cannot replay {path}: {error}; give a Parquet file with the columns {schema.names}"
             ) from error
         super().__init__(rate, self._table.num_rows, **options)
@@ -180,7 +180,7 @@ class GeneratedFeed(RatedFeed):
     ) -> None:
         unknown = set(schema.names) - {"key", "value"}
         if unknown:
-            raise InvalidArgument(f"generated tuples have a key and a value, but no {', '.join(sorted(unknown))}")
+            raise InvalidArgumentError(f"generated tuples have a key and a value, but no {', '.join(sorted(unknown))}")
         self._schema, self._seed = schema, seed
         self._shares = zipf_shares(keys, exponent)
         self._page: tuple[int, Any] = (-1, None)
@@ -217,7 +217,7 @@ class CallableFeed(Feed):
     def __init__(self, function: Callable[[Any], tuple[Any, Any] | None], schema: pa.Schema) -> None:
         self._function, self._schema = function, schema
         self._position = _NOWHERE
-        self._given: queue.Queue[Chunk | FeedFailed] = queue.Queue(1)
+        self._given: queue.Queue[Chunk | FeedError] = queue.Queue(1)
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -233,7 +233,7 @@ class CallableFeed(Feed):
             given = self._given.get(timeout=seconds)
         except queue.Empty:
             return None
-        if isinstance(given, FeedFailed):
+        if isinstance(given, FeedError):
             raise given
         return given
 
@@ -246,12 +246,12 @@ class CallableFeed(Feed):
     def _ask_on(self) -> None:
         while not self._closed.is_set():
             try:
-                given: Chunk | FeedFailed | None = self._asked()
-            except FeedFailed as error:
+                given: Chunk | FeedError | None = self._asked()
+            except FeedError as error:
                 given = error
             if given is not None:
                 self._give(given)
-            if isinstance(given, FeedFailed):
+            if isinstance(given, FeedError):
                 return
             if given is None or not given.table.num_rows:
                 self._closed.wait(_PAUSE)
@@ -267,14 +267,14 @@ class CallableFeed(Feed):
             table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=self._schema)
             table = table.select(self._schema.names).cast(self._schema)
         except Exception as error:
-            raise FeedFailed(
+            raise FeedError(
                 f"the feed's function failed after position {before!r}: {type(error).__name__}: {error}; mend it and "
                 f"start the query again\n{traceback.format_exc()}"
             ) from error
         self._position = position
         return Chunk(table, msgspec.msgpack.decode(position))
 
-    def _give(self, given: Chunk | FeedFailed) -> None:
+    def _give(self, given: Chunk | FeedError) -> None:
         while not self._closed.is_set():
             try:
                 self._given.put(given, timeout=_PATIENCE)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from equipoise.errors import Damaged, FormatError
+from equipoise.errors import DamagedError, FormatError
 from equipoise.framing import seal, unseal
 
 _KIND, _FORMAT = "tuples", 1
@@ -40,7 +40,7 @@ def frames(data: bytes, where: str) -> Iterator[tuple[Any, int]]:
     while at < len(data):
         length, own = _lengths(data, at)
         if own is not None and own != length:
-            raise Damaged(
+            raise DamagedError(
                 f"{where} is damaged at byte {at}: a frame of {own} bytes says that it has {length}; restore the file "
                 "from a copy"
             )
@@ -50,13 +50,13 @@ def frames(data: bytes, where: str) -> Iterator[tuple[Any, int]]:
         try:
             payload = unseal(_KIND, _FORMAT, data[at + _LENGTH.size : end])
         except FormatError as error:
-            if isinstance(error, Damaged) and (end == len(data) or _is_empty(data, at)):
+            if isinstance(error, DamagedError) and (end == len(data) or _is_empty(data, at)):
                 break
-            raise Damaged(f"{where} is damaged at byte {at}: {error}") from error
+            raise DamagedError(f"{where} is damaged at byte {at}: {error}") from error
         yield payload, end
         at = end
     if at < len(data) and _has_frame(data, at + 1):
-        raise Damaged(
+        raise DamagedError(
             f"{where} is damaged at byte {at}: what is there is no frame, but others follow; restore the file from a "
             "copy"
         )

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from equipoise.arguments import at_least
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 CURVES = ("constant", "sinusoidal", "step", "ramp")
 """Names of the curves."""
@@ -39,12 +39,14 @@ class Rate:
 
     def __post_init__(self) -> None:
         if self.curve not in CURVES:
-            raise InvalidArgument(f"curve must be one of {', '.join(CURVES)}, got {self.curve!r}")
+            raise InvalidArgumentError(f"curve must be one of {', '.join(CURVES)}, got {self.curve!r}")
         at_least("rate", self.rate, 0)
         if not self.period > 0:
-            raise InvalidArgument(f"period must exceed 0 seconds, got {self.period}")
+            raise InvalidArgumentError(f"period must exceed 0 seconds, got {self.period}")
         if self.rate + self.swing < 0 or (self.curve == "sinusoidal" and abs(self.swing) > self.rate):
-            raise InvalidArgument(f"a rate of {self.rate} with a swing of {self.swing} falls below 0; take less swing")
+            raise InvalidArgumentError(
+                f"a rate of {self.rate} with a swing of {self.swing} falls below 0; take less swing"
+            )
 
     def sent(self, seconds: float) -> float:
         """Tuples sent from the start until then."""
@@ -67,7 +69,7 @@ class Rate:
         late = 1.0
         while self.sent(late) < tuples:
             if late > 1e9:
-                raise InvalidArgument(f"a rate of {self.rate} never comes to {tuples} tuples; give a higher one")
+                raise InvalidArgumentError(f"a rate of {self.rate} never comes to {tuples} tuples; give a higher one")
             late *= 2
         early = 0.0
         for _ in range(60):

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, PlanningFailed
+from equipoise.errors import InvalidArgumentError, PlanningError
 from equipoise.hashing import fingerprints
 from equipoise.metrics import block_cardinality_imbalance, block_size_imbalance, key_split_ratio
 from equipoise.microbatch import BLOCKS
@@ -74,13 +74,13 @@ class Cutting:
 
     def __post_init__(self) -> None:
         if not self.key:
-            raise InvalidArgument("micro-batches need a key; name its columns in the option key")
+            raise InvalidArgumentError("micro-batches need a key; name its columns in the option key")
         if not self.interval > 0:
-            raise InvalidArgument(f"interval must exceed 0 seconds, got {self.interval}")
+            raise InvalidArgumentError(f"interval must exceed 0 seconds, got {self.interval}")
         if not 0 <= self.early < 1:
-            raise InvalidArgument(f"early is a part of the interval, from 0 to below 1, got {self.early}")
+            raise InvalidArgumentError(f"early is a part of the interval, from 0 to below 1, got {self.early}")
         if self.method not in BLOCKS:
-            raise InvalidArgument(f"method must be one of {', '.join(BLOCKS)}, got {self.method!r}")
+            raise InvalidArgumentError(f"method must be one of {', '.join(BLOCKS)}, got {self.method!r}")
         whole("blocks", self.blocks, 1)
         whole("buckets", self.buckets, 1)
         at_least("spool_bytes", self.spool_bytes, 1 << 16)
@@ -254,7 +254,7 @@ class Receiver:
             if not self._sealing.done():
                 self._late += 1
                 if self._late >= _LATE_BATCHES:
-                    raise PlanningFailed(
+                    raise PlanningError(
                         f"planning a batch takes longer than the interval of {self._cutting.interval:g} seconds, "
                         f"{self._late} times in a row; use a longer interval or fewer tuples"
                     )
@@ -355,14 +355,14 @@ def require_columns(schema: pa.Schema, cutting: Cutting) -> None:
     if cutting.weight is not None:
         place = schema.get_field_index(cutting.weight)
         if place < 0 or not (pa.types.is_integer(schema.types[place]) or pa.types.is_floating(schema.types[place])):
-            raise InvalidArgument(f"weight must be a column of numbers, got {cutting.weight!r} of {schema.names}")
+            raise InvalidArgumentError(f"weight must be a column of numbers, got {cutting.weight!r} of {schema.names}")
     for name in cutting.key:
         if name not in schema.names:
-            raise InvalidArgument(f"there is no key column {name!r}; there are {', '.join(schema.names)}")
+            raise InvalidArgumentError(f"there is no key column {name!r}; there are {', '.join(schema.names)}")
         kind = schema.field(name).type
         known = (pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
         if not any(is_kind(kind) for is_kind in (*known, pa.types.is_binary)):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"key column {name!r} is {kind}, which micro-batches cannot be planned by; use an integer, a float, a "
                 "boolean, a string or bytes, for example the text of it"
             )

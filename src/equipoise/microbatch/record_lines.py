@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from equipoise.errors import Damaged, UnknownFormat
+from equipoise.errors import DamagedError, UnknownFormatError
 from equipoise.storage import sync_folder
 
 _VERSION = 1
@@ -76,16 +76,16 @@ def _whole(file: Any) -> int:
 def _record(line: bytes, where: str) -> dict[str, Any]:
     head, tail = line[:-_TAIL_BYTES], _TAIL.fullmatch(line[-_TAIL_BYTES:])
     if tail is None or int(tail[1], 16) != zlib.crc32(head):
-        raise Damaged(
+        raise DamagedError(
             f"{where} is damaged: it does not match its checksum; restore the file from a copy, or delete the line"
         )
     try:
         found = json.loads(head + b"}")
     except ValueError as error:
-        raise Damaged(f"{where} is not a JSON object ({error}); restore the file from a copy") from error
+        raise DamagedError(f"{where} is not a JSON object ({error}); restore the file from a copy") from error
     version = found.pop("version", None)
     if version != _VERSION:
-        raise UnknownFormat(
+        raise UnknownFormatError(
             f"{where} has format {version}, this release reads format {_VERSION}; read it with the release that wrote "
             "it"
         )

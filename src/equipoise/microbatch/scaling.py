@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _CATCH_UP = 10
 
@@ -87,14 +87,14 @@ class AutoScale:
     ) -> None:
         self.least, self.most = whole("least", least, 1), whole("most", most, 1)
         if self.least > self.most:
-            raise InvalidArgument(f"least {least} exceeds most {most}; give bounds in order")
+            raise InvalidArgumentError(f"least {least} exceeds most {most}; give bounds in order")
         for name, value in (("maps", maps), ("reduces", reduces)):
             if not self.least <= whole(name, value, 1) <= self.most:
-                raise InvalidArgument(f"{name} is {value}, outside of {self.least}..{self.most}")
+                raise InvalidArgumentError(f"{name} is {value}, outside of {self.least}..{self.most}")
         self.maps, self.reduces = maps, reduces
         self.threshold, self.step = at_least("threshold", threshold, 0), at_least("step", step, 0)
         if self.step >= 2 * self.threshold:
-            raise InvalidArgument(f"step {step} leaves no load between 0 and the threshold {threshold}; take less")
+            raise InvalidArgumentError(f"step {step} leaves no load between 0 and the threshold {threshold}; take less")
         self.patience = whole("patience", patience, 1)
         self.stride = whole("stride", stride, 1)
         self._above = self._below = 0

@@ -22,11 +22,11 @@ from typing import Any
 import pyarrow as pa
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import FeedFailed, InvalidArgument
+from equipoise.errors import FeedError, InvalidArgumentError
 from equipoise.microbatch.arrow_messages import Bounds
 from equipoise.microbatch.arrow_rows import ArrowRows
 from equipoise.microbatch.connections import READ_BYTES, Arrived, Incoming, Sender, Waiting, peer
-from equipoise.microbatch.dead_letters import DeadLetter, Refused, TimedOut, shown
+from equipoise.microbatch.dead_letters import DeadLetter, RefusedError, TimedOutError, shown
 from equipoise.microbatch.feeds import CHUNK_ROWS, Chunk, Feed
 from equipoise.microbatch.json_lines import parse_lines, unreadable
 
@@ -104,9 +104,11 @@ class SocketFeed(Feed):
         limits: Limits | None = None,
     ) -> None:
         if format not in FORMATS:
-            raise InvalidArgument(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+            raise InvalidArgumentError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
         if format == "json" and (reason := unreadable(schema)) is not None:
-            raise InvalidArgument(f"format json cannot read this schema: {reason}; use format arrow, or other types")
+            raise InvalidArgumentError(
+                f"format json cannot read this schema: {reason}; use format arrow, or other types"
+            )
         self._schema, self._address, self._format = schema, (host, port), format
         self._connect, self._patience, self._limits = connect, patience, limits or Limits()
         self._waiting = Waiting(self._limits.waiting_bytes)
@@ -136,7 +138,7 @@ class SocketFeed(Feed):
             self._listening = socket.create_server(self._address)
         except OSError as error:
             host, port = self._address
-            raise FeedFailed(
+            raise FeedError(
                 f"cannot listen on {host}:{port}: {error}; stop what uses it, or give another port"
             ) from error
         threading.Thread(target=self._accept, daemon=True).start()
@@ -182,7 +184,7 @@ class SocketFeed(Feed):
                 now = time.monotonic()
                 until = until or now + self._patience
                 if now > until and not self._closed.is_set():
-                    self._failure = FeedFailed(
+                    self._failure = FeedError(
                         f"no sender could be let in for {self._patience:g} seconds: {error}; let the process have more "
                         "open files, or have fewer senders"
                     )
@@ -240,7 +242,7 @@ class SocketFeed(Feed):
             except OSError as error:
                 if time.monotonic() > until:
                     host, port = self._address
-                    self._failure = FeedFailed(
+                    self._failure = FeedError(
                         f"cannot reach the feed at {host}:{port} for {self._patience:g} seconds: {error}; start it, or "
                         "check the address"
                     )
@@ -283,13 +285,13 @@ class SocketFeed(Feed):
                 self._receive_arrow(sender, incoming)
             else:
                 self._receive_lines(sender, incoming)
-        except TimedOut as late:
+        except TimedOutError as late:
             reason = f"{late}; send one, or raise idle"
             if incoming.begun:
                 return self._report(sender, where, f"the connection ended in mid-stream: {reason}")
             _log.info("the connection of %s was closed: %s", where, reason)
             return reason
-        except Refused as error:
+        except RefusedError as error:
             return self._report(sender, where, str(error))
         except Exception as error:  # noqa: BLE001 - bytes of a stranger must not end the feed
             _log.exception("reading from %s failed", where)
@@ -315,7 +317,7 @@ class SocketFeed(Feed):
             rest.append(after)
             length += len(after)
             if length > most:
-                raise Refused(
+                raise RefusedError(
                     f"a line has more than {most:,} bytes and begins with {shown(b''.join(rest)[:100])!r}; send "
                     "shorter lines, or raise lineBytes"
                 )

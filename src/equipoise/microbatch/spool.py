@@ -36,13 +36,13 @@ import msgspec
 import pyarrow as pa
 
 from equipoise.errors import (
-    CheckpointInUse,
-    Damaged,
+    CheckpointInUseError,
+    DamagedError,
     FormatError,
-    InvalidArgument,
-    Mismatch,
-    StorageFailed,
-    UnknownFormat,
+    InvalidArgumentError,
+    MismatchError,
+    StorageError,
+    UnknownFormatError,
 )
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
@@ -152,7 +152,7 @@ class Spool:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / "lock").open("ab")
         except OSError as error:
-            raise StorageFailed(f"could not use {self.folder} as a spool: {error}; make it writable") from error
+            raise StorageError(f"could not use {self.folder} as a spool: {error}; make it writable") from error
         try:
             self._take_lock(patience)
             self._identify(schema, key)
@@ -195,7 +195,7 @@ class Spool:
                 os.fsync(file.fileno())
                 failpoint("spool.after-append")
         except OSError as error:
-            raise StorageFailed(
+            raise StorageError(
                 f"could not write to the spool {self.folder}: {error}; make room and start the query again: what was "
                 "acknowledged is kept, the rest was not"
             ) from error
@@ -326,7 +326,7 @@ class Spool:
             if is_room:
                 add_records(path, buried, sync=True)
         except OSError as error:
-            raise StorageFailed(
+            raise StorageError(
                 f"could not write to {path}: {error}; make room and start the query again: what could not be read was "
                 "not acknowledged"
             ) from error
@@ -369,7 +369,7 @@ class Spool:
 
     def _verify_identity(self) -> None:
         if self._identity() is None:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{self.folder} is not a spool: it has no file identity; give the folder of the option spool"
             )
 
@@ -378,18 +378,18 @@ class Spool:
             for section in self.batch(number).blocks:
                 rows = self.block(number, section).num_rows
                 if rows != section.rows:
-                    raise Damaged(
+                    raise DamagedError(
                         f"a block of batch {number} in {self.folder} has {rows} rows, and {section.rows} were "
                         "expected; restore it from a copy"
                     )
-        except StorageFailed:
+        except StorageError:
             if self._is_sealed(number):  # not forgotten meanwhile
                 raise
 
     def _verify_open(self, number: int) -> None:
         try:
             self._frames(number)
-        except StorageFailed:
+        except StorageError:
             if self._storage.exists(f"open/{_name(number)}"):  # not sealed meanwhile
                 raise
 
@@ -412,7 +412,7 @@ class Spool:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() > until:
-                    raise CheckpointInUse(
+                    raise CheckpointInUseError(
                         f"another receiver uses the spool {self.folder}; stop its query, or give this one a spool of "
                         "its own"
                     ) from error
@@ -428,7 +428,7 @@ class Spool:
             return
         _, known_schema, known_key = known
         if known_key != list(key) or not known_schema.equals(schema):
-            raise Mismatch(
+            raise MismatchError(
                 f"the spool {self.folder} holds tuples of another schema or key ({', '.join(known_key)}); use the same "
                 "ones, or a new spool"
             )
@@ -440,8 +440,8 @@ class Spool:
         with self._reading("identity"):
             try:
                 found = unseal("spool", _IDENTITY_FORMAT, self._storage.read("identity"))
-            except UnknownFormat as error:
-                raise UnknownFormat(
+            except UnknownFormatError as error:
+                raise UnknownFormatError(
                     f"{error}: process what it holds with that release and give this one a new spool and a new "
                     "checkpoint"
                 ) from error
@@ -466,10 +466,10 @@ class Spool:
             yield
         except FormatError as error:
             raise type(error)(f"{self._storage.at(path)}: {error}") from error
-        except StorageFailed:
+        except StorageError:
             raise
         except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
-            raise Damaged(f"{self._storage.at(path)} is damaged: {error}; restore it from a copy") from error
+            raise DamagedError(f"{self._storage.at(path)} is damaged: {error}; restore it from a copy") from error
 
     def _is_sealed(self, number: int) -> bool:
         return self._storage.exists(f"sealed/{_name(number)}")
@@ -496,7 +496,7 @@ def _local(folder: str) -> Path:
         if parts.netloc in {"", "localhost"}:
             return Path(urllib.parse.unquote(parts.path))
     if _URI.match(folder):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"a spool is a folder of a file system that can append and sync, and {folder} is none; give a path that "
             "the driver and all executors reach"
         )

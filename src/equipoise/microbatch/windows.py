@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 K = TypeVar("K", bound=Hashable)
 B = TypeVar("B")
@@ -78,7 +78,7 @@ class Window(Generic[K, B]):
     ) -> None:
         self.length, self.slide = whole("length", length, 1), whole("slide", slide, 1)
         if self.slide > self.length:
-            raise InvalidArgument(f"a slide of {slide} batches skips some: a window has {length}; slide by fewer")
+            raise InvalidArgumentError(f"a slide of {slide} batches skips some: a window has {length}; slide by fewer")
         self._merge, self._inverse = merge, inverse
         self._batches: deque[Mapping[K, B]] = deque()
         self._totals: dict[K, B] = {}

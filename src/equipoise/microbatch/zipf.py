@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 
 def zipf_shares(keys: int, exponent: float) -> NDArray[np.float64]:
@@ -47,18 +47,20 @@ def sample(shares: ArrayLike, count: int, rng: np.random.Generator) -> NDArray[n
     [2, 2, 0, 2, 0, 0]
     """
     if not isinstance(rng, np.random.Generator):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"rng must be a numpy Generator, got {rng!r}; make one with numpy.random.default_rng(seed)"
         )
     count = whole("count", count, 0)
     try:
         weights = np.asarray(shares)
     except ValueError as error:  # rows of different lengths
-        raise InvalidArgument(f"shares must be a list of numbers: {error}") from error
+        raise InvalidArgumentError(f"shares must be a list of numbers: {error}") from error
     if weights.dtype.kind not in "iuf":
-        raise InvalidArgument(f"shares must be numbers, got an array of {weights.dtype}; convert them to float first")
+        raise InvalidArgumentError(
+            f"shares must be numbers, got an array of {weights.dtype}; convert them to float first"
+        )
     if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)) or not weights.sum() > 0:
-        raise InvalidArgument("shares must be a list of finite numbers of at least 0, not all of them 0")
+        raise InvalidArgumentError("shares must be a list of finite numbers of at least 0, not all of them 0")
     cumulative = np.cumsum(weights, dtype=np.float64)
     cumulative /= cumulative[-1]  # ends at exactly 1, above every random number
     return np.searchsorted(cumulative, rng.random(count), side="right")

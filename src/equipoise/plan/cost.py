@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan.plan import Plan
 from equipoise.sketch.histogram import Histogram
 
@@ -60,25 +60,25 @@ class Costs:
                 try:
                     array = np.asarray(values, dtype=np.float64)
                 except (TypeError, ValueError) as error:
-                    raise InvalidArgument(f"{name} must hold numbers, one for each tail group: {error}") from error
+                    raise InvalidArgumentError(f"{name} must hold numbers, one for each tail group: {error}") from error
                 impossible = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
                 if array.ndim != 1 or len(impossible):
                     where = f"; number {impossible[0]} is {array.flat[impossible[0]]}" if len(impossible) else ""
-                    raise InvalidArgument(
+                    raise InvalidArgumentError(
                         f"{name} must hold finite numbers of at least 0, one for each tail group{where}"
                     )
                 object.__setattr__(self, name, array)
         if not all(np.isfinite(value) and value >= 0 for value in self.key_state.values()):
-            raise InvalidArgument("key_state must hold finite numbers of at least 0")
+            raise InvalidArgumentError("key_state must hold finite numbers of at least 0")
         if self.key_state and self.group_state is None:
-            raise InvalidArgument("key_state was given without group_state; give both, in one unit")
+            raise InvalidArgumentError("key_state was given without group_state; give both, in one unit")
 
     def check(self, groups: int) -> None:
         """Refuse measurements of another number of tail groups."""
         for name in ("group_load", "group_state"):
             values = getattr(self, name)
             if values is not None and len(values) != groups:
-                raise Mismatch(
+                raise MismatchError(
                     f"{name} covers {len(values)} tail groups but the plan has {groups}; "
                     "measure with the plan's own number of groups"
                 )
@@ -219,7 +219,7 @@ def imbalance_threshold(alpha: float, partitions: int) -> float:
     0.17647
     """
     if not at_least("alpha", alpha, 0) > 1:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"alpha is the tolerated ratio of largest to smallest load and must exceed 1, got {alpha}"
         )
     return (alpha - 1) * (partitions - 1) / (partitions - 1 + alpha)
@@ -247,7 +247,7 @@ def tracking_threshold(resource: Resource, sigma: float, theta: float, partition
     0.0017647
     """
     if not 0 < at_least("sigma", sigma, 0) <= 1:
-        raise InvalidArgument(f"sigma is a part of the allowed imbalance, in (0, 1], got {sigma}")
+        raise InvalidArgumentError(f"sigma is a part of the allowed imbalance, in (0, 1], got {sigma}")
     if resource is Resource.CONSTANT:
         return 1.0
     if resource is Resource.LINEAR:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.kernels import kernel
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.cost import Priced, Resource, Utility, imbalance_threshold, tracking_threshold
@@ -254,11 +254,15 @@ class Gedik(Planner):
     def __post_init__(self) -> None:
         for name in ("state", "computation", "communication"):
             if not isinstance(getattr(self, name), Resource):
-                raise InvalidArgument(f"{name} must be a Resource such as Resource.LINEAR, got {getattr(self, name)!r}")
+                raise InvalidArgumentError(
+                    f"{name} must be a Resource such as Resource.LINEAR, got {getattr(self, name)!r}"
+                )
         if not isinstance(self.utility, Utility):
-            raise InvalidArgument(f"utility must be a Utility such as Utility.APM, got {self.utility!r}")
+            raise InvalidArgumentError(f"utility must be a Utility such as Utility.APM, got {self.utility!r}")
         if self.theta is not None and not at_least("theta", self.theta, 0) > 0:
-            raise InvalidArgument(f"theta is an allowed deviation from the mean and must exceed 0, got {self.theta}")
+            raise InvalidArgumentError(
+                f"theta is an allowed deviation from the mean and must exceed 0, got {self.theta}"
+            )
         whole("domain_size", self.domain_size, 1)
         whole("replicas", self.replicas, 1)
         if self.tracked is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import PlanningFailed
+from equipoise.errors import PlanningError
 from equipoise.kernels import kernel
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.planner import Planner, Problem, Proposal
@@ -137,7 +137,7 @@ class Mixed(Planner):
     - At most ``table_size`` keys are isolated, each elsewhere than its tail group.
     - Tail groups stay where they are as long as N does; a new N puts them on the ring for it.
     - Always ends: a search at the imbalance at which nothing has to move at the latest, a given bound with a plan or
-      :class:`PlanningFailed`.
+      :class:`PlanningError`.
 
     Differs from the paper
     ----------------------
@@ -237,7 +237,7 @@ def _bounded(routing: _Routing, table_size: int, max_imbalance: float) -> NDArra
     placement = _adapt(routing, table_size, (1 + max_imbalance) * routing.mean)
     if placement is None:
         least = _unavoidable(routing) / routing.mean - 1
-        raise PlanningFailed(
+        raise PlanningError(
             f"mixed found no plan with an imbalance of at most {max_imbalance:.4g} and at most {table_size} isolated "
             f"keys; less than {least:.4g} is impossible, and the greedy method may need more: "
             "raise max_imbalance or table_size, or leave max_imbalance out to search for the least"

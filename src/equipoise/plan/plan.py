@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import Damaged, InvalidArgument, Mismatch, UnknownFormat
+from equipoise.errors import DamagedError, InvalidArgumentError, MismatchError, UnknownFormatError
 from equipoise.fingerprint_table import EMPTY, get, new_table, put_all
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 from equipoise.kernels import kernel
@@ -152,14 +152,16 @@ class Plan:
         partitions = whole("partitions", partitions, 1)
         owners = np.array(tail)
         if owners.ndim != 1:
-            raise InvalidArgument(f"the tail is one list, with a partition for each group; got shape {owners.shape}")
+            raise InvalidArgumentError(
+                f"the tail is one list, with a partition for each group; got shape {owners.shape}"
+            )
         if len(owners) < partitions:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{partitions} partitions need at least {partitions} tail groups, got {len(owners)}; "
                 "with fewer, some partitions could never receive a tail key"
             )
         if owners.dtype.kind not in "iu" or owners.min() < 0 or owners.max() >= partitions:
-            raise InvalidArgument(f"every tail group needs a partition, a whole number in 0..{partitions - 1}")
+            raise InvalidArgumentError(f"every tail group needs a partition, a whole number in 0..{partitions - 1}")
         owners = np.ascontiguousarray(owners, dtype=np.int32)
         owners.setflags(write=False)
         object.__setattr__(self, "partitions", partitions)
@@ -238,7 +240,7 @@ class Plan:
             groups = np.bincount(self.tail, minlength=self.partitions)
             return plan_figure(groups, [(each, 1.0) for each in self.isolated.values()], title=title, unit="key groups")
         if histogram.hash_seed != self.hash_seed:
-            raise Mismatch(
+            raise MismatchError(
                 f"the histogram was made with hash seed {histogram.hash_seed} but the plan with {self.hash_seed}; "
                 "fingerprint both with the same seed"
             )
@@ -272,20 +274,24 @@ class Plan:
         try:
             head = msgspec.json.decode(text, type=_Head)
             if head.format != FORMAT:
-                raise Damaged(f"{source} says it is {head.format!r}, not {FORMAT!r}; open a file written by Plan.save")
+                raise DamagedError(
+                    f"{source} says it is {head.format!r}, not {FORMAT!r}; open a file written by Plan.save"
+                )
             if head.format_version != FORMAT_VERSION:
-                raise UnknownFormat(
+                raise UnknownFormatError(
                     f"{source} has plan format {head.format_version}, this release reads format {FORMAT_VERSION}; "
                     "read it with the release that wrote it"
                 )
             file = msgspec.json.decode(text, type=_File)
             body = msgspec.json.decode(file.plan, type=_Body)
             if _checksum(msgspec.to_builtins(body)) != file.sha256:
-                raise Damaged(f"{source} does not match its checksum; restore it from a copy or plan anew")
+                raise DamagedError(f"{source} does not match its checksum; restore it from a copy or plan anew")
             isolated = {_signed(int(key, 16)): partition for key, partition in body.isolated.items()}
             widths = {_signed(int(key, 16)): width for key, width in body.widths.items()}
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Damaged(f"{source} is not a readable plan ({error}); restore it from a copy or plan anew") from error
+            raise DamagedError(
+                f"{source} is not a readable plan ({error}); restore it from a copy or plan anew"
+            ) from error
         return cls(
             body.partitions,
             body.tail,
@@ -324,9 +330,11 @@ def _checked(isolated: Mapping[int, int], partitions: int) -> dict[int, int]:
     for key, partition in isolated.items():
         number, target = whole("an isolated fingerprint", key, _LOWEST), whole("the partition of a key", partition, 0)
         if number > _HIGHEST:
-            raise InvalidArgument(f"isolated fingerprint {number} does not fit 64 signed bits; use fingerprint(key)")
+            raise InvalidArgumentError(
+                f"isolated fingerprint {number} does not fit 64 signed bits; use fingerprint(key)"
+            )
         if target >= partitions:
-            raise InvalidArgument(f"isolated key {number} is mapped to {target}, outside 0..{partitions - 1}")
+            raise InvalidArgumentError(f"isolated key {number} is mapped to {target}, outside 0..{partitions - 1}")
         ordered[number] = target
     return dict(sorted(ordered.items()))
 
@@ -335,7 +343,9 @@ def _checked_widths(widths: Mapping[int, int], isolated: Mapping[int, int]) -> d
     for key, width in widths.items():
         whole("the number of pieces of a key", width, 2)
         if key not in isolated:
-            raise InvalidArgument(f"key {key} is in {width} pieces but not isolated; isolate it where they are merged")
+            raise InvalidArgumentError(
+                f"key {key} is in {width} pieces but not isolated; isolate it where they are merged"
+            )
     return {int(key): int(widths[key]) for key in sorted(widths)}
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from equipoise.errors import Mismatch
+from equipoise.errors import MismatchError
 from equipoise.pictures import moves_figure
 from equipoise.plan.cost import Costs, price
 from equipoise.plan.plan import Plan
@@ -85,13 +85,13 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     ({2: Move(source=0, target=1)}, {4: Move(source=0, target=1)}, 0.55)
     """
     if before.tail_groups != after.tail_groups:
-        raise Mismatch(
+        raise MismatchError(
             f"the plans cover {before.tail_groups} and {after.tail_groups} tail groups; "
             "only plans of one history can be compared"
         )
     if before.hash_seed != after.hash_seed:
         seeds = f"{before.hash_seed} and {after.hash_seed}"
-        raise Mismatch(f"the plans have hash seeds {seeds}; compare plans of one history")
+        raise MismatchError(f"the plans have hash seeds {seeds}; compare plans of one history")
     keys = np.union1d(before.isolated_keys, after.isolated_keys)
     key_moves = _moves(keys, before.assign(keys), after.assign(keys))
     group_moves = _moves(np.arange(before.tail_groups), before.tail, after.tail)
@@ -99,7 +99,7 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     if histogram is None:
         return PlanDiff(before.version, after.version, group_moves, key_moves, None, None, partitions)
     if histogram.hash_seed != before.hash_seed:
-        raise Mismatch(
+        raise MismatchError(
             f"the histogram was made with hash seed {histogram.hash_seed} but the plans with {before.hash_seed}; "
             "fingerprint both with the same seed"
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan.cost import Costs, Priced, price
 from equipoise.plan.plan import Plan
 from equipoise.sketch.histogram import Histogram
@@ -96,17 +96,17 @@ class Planner(ABC):
         """
         count = previous.partitions if partitions is None else whole("partitions", partitions, 1)
         if count > previous.tail_groups:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{count} partitions need at least {count} tail groups, but plan {previous.version} "
                 f"has {previous.tail_groups}; start from a plan with more tail groups"
             )
         if histogram.hash_seed != previous.hash_seed:
-            raise Mismatch(
+            raise MismatchError(
                 f"the histogram was made with hash seed {histogram.hash_seed} but plan {previous.version} with "
                 f"{previous.hash_seed}; fingerprint both with the same seed"
             )
         if budget is not None and not (isinstance(budget, int | float | np.number) and budget >= 0):
-            raise InvalidArgument(f"the migration budget must be a number of at least 0, got {budget!r}")
+            raise InvalidArgumentError(f"the migration budget must be a number of at least 0, got {budget!r}")
         problem = Problem(previous, count, price(histogram, previous.tail_groups, costs), budget)
         proposal = self.propose(problem)
         if budget is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 from equipoise.sketch.histogram import Histogram
 
@@ -63,9 +63,9 @@ class Sketch(ABC):
             return
         values = np.asarray(weights)
         if values.shape != keys.shape:
-            raise InvalidArgument(f"{len(keys)} keys but weights of shape {values.shape}; give one weight per key")
+            raise InvalidArgumentError(f"{len(keys)} keys but weights of shape {values.shape}; give one weight per key")
         if len(values) and (values.dtype.kind not in "iu" or values.min() < 1):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "weights must be integers of at least 1; scale fractions first (seconds to microseconds)"
             )
         self._check_room(_exact_sum(values))
@@ -74,7 +74,7 @@ class Sketch(ABC):
     def _check_room(self, weight: int) -> None:
         """Refuse weight beyond ``MAX_TOTAL``."""
         if self.total + weight > MAX_TOTAL:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"a sketch that has seen a weight of {self.total} cannot take in {weight} more, the sum exceeds 2**53; "
                 "use a coarser unit (bytes to megabytes)"
             )
@@ -89,7 +89,7 @@ class Sketch(ABC):
         Both must be of the same class and parameters, and the sum of their totals at most ``MAX_TOTAL``.
         """
         if type(other) is not type(self):
-            raise Mismatch(
+            raise MismatchError(
                 f"cannot merge {type(self).__name__} with {type(other).__name__}; make both of the same class"
             )
         self._check_room(other.total)
@@ -97,7 +97,7 @@ class Sketch(ABC):
 
     @abstractmethod
     def _merged(self, other: Self) -> Self:
-        """What ``merge`` gives, for a sketch of the same class; raises ``Mismatch`` on other parameters."""
+        """What ``merge`` gives, for a sketch of the same class; raises ``MismatchError`` on other parameters."""
 
     @abstractmethod
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -147,7 +147,7 @@ def _signed(key: object) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(key, bool | np.bool_) or not -(2**63) <= number < 2**64:
-        raise InvalidArgument(f"a key must be a 64-bit fingerprint, got {key!r}; make it with fingerprint(value)")
+        raise InvalidArgumentError(f"a key must be a 64-bit fingerprint, got {key!r}; make it with fingerprint(value)")
     return number - 2**64 if number >= 2**63 else number
 
 

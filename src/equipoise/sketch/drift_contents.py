@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import new_table
 from equipoise.sketch.base import LEAST_SEED
-from equipoise.sketch.stored import Total, require
+from equipoise.sketch.validation import Total, require
 
 KIND = "drift-histogram"
 """Name of the sketch in its stored form."""
@@ -50,19 +50,19 @@ class Settings(msgspec.Struct, frozen=True):
         take, soft_boundary = whole("take", take, 1), whole("soft_boundary", soft_boundary, 1)
         hard_boundary = soft_boundary if hard_boundary is None else whole("hard_boundary", hard_boundary, 1)
         if not 2 * take <= hard_boundary <= _MAX_BOUNDARY:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"hard_boundary must be at least twice take ({take}) and at most 2**28, got {hard_boundary}: "
                 "drift is told from where the former top keys stand among the others"
             )
         compaction = max(1, hard_boundary // 4) if compaction is None else whole("compaction", compaction, 1)
         if compaction > hard_boundary - take:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"compaction must leave take ({take}) of {hard_boundary} keys, got {compaction}; "
                 f"use 1 to {hard_boundary - take}"
             )
         past = at_least("drift_history_weight", drift_history_weight, 0)
         if past > 1:
-            raise InvalidArgument(f"drift_history_weight must be in [0, 1], got {past}")
+            raise InvalidArgumentError(f"drift_history_weight must be in [0, 1], got {past}")
         return cls(
             take,
             soft_boundary,

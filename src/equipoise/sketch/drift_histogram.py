@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
@@ -17,8 +17,8 @@ from equipoise.sketch.base import Sketch
 from equipoise.sketch.drift_contents import KIND, Entries, Settings, State, Stored, check_contents, new_entries
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sampling import SamplingError, mixed, uniform
-from equipoise.sketch.stored import reading
-from equipoise.sketch.tracked import Union, bounded_histogram, by_decreasing
+from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
+from equipoise.sketch.validation import reading
 
 
 def _heaviest_first(weights: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -177,7 +177,7 @@ class DriftHistogram(Sketch):
     ) -> None:
         seed = whole("seed", seed, 0)
         if seed >= 2**64:
-            raise InvalidArgument(f"seed must be at most 2**64 - 1, got {seed}")
+            raise InvalidArgumentError(f"seed must be at most 2**64 - 1, got {seed}")
         self.settings = Settings.checked(
             take=take,
             soft_boundary=soft_boundary,
@@ -242,7 +242,9 @@ class DriftHistogram(Sketch):
     def _merged(self, other: Self) -> Self:
         """Sketch of both inputs together; a key missing on one side may have been lost there to cuts."""
         if self.settings != other.settings:
-            raise Mismatch(f"cannot merge {self.settings} with {other.settings}; make both with the same parameters")
+            raise MismatchError(
+                f"cannot merge {self.settings} with {other.settings}; make both with the same parameters"
+            )
         mine, theirs = self._state, other._state
         entries = self._united(other)
         order = _heaviest_first(entries.weights)

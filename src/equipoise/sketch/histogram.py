@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 
 _ROUNDING = 1e-9  # by this part of a share, each, rounding may lift their sum above 1
@@ -68,20 +68,20 @@ class Histogram:
         try:
             values = np.asarray(shares, dtype=np.float64).reshape(-1)
         except (TypeError, ValueError) as error_found:
-            raise InvalidArgument(f"shares must be numbers in [0, 1]: {error_found}") from error_found
+            raise InvalidArgumentError(f"shares must be numbers in [0, 1]: {error_found}") from error_found
         if len(keys) != len(values):
-            raise InvalidArgument(f"{len(keys)} keys but {len(values)} shares; give one share per key")
+            raise InvalidArgumentError(f"{len(keys)} keys but {len(values)} shares; give one share per key")
         if not np.all((values >= 0) & (values <= 1 + _ROUNDING)):
             bad = values[~((values >= 0) & (values <= 1 + _ROUNDING))][0]
-            raise InvalidArgument(f"share {bad} is not in [0, 1]; shares are fractions of the whole load")
+            raise InvalidArgumentError(f"share {bad} is not in [0, 1]; shares are fractions of the whole load")
         if values.sum() > 1 + _ROUNDING * max(1, len(values)):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"shares add up to {values.sum():.6g}; they are fractions of the whole load and cannot exceed 1"
             )
         order = np.lexsort((keys, -values))
         keys, values = keys[order], np.minimum(values[order], 1.0)
         if len(np.unique(keys)) != len(keys):
-            raise InvalidArgument("a key is listed twice; add its shares first")
+            raise InvalidArgumentError("a key is listed twice; add its shares first")
         if unlisted is None:  # all that the listed keys leave, if each had its share less the error
             unlisted = max(0.0, 1.0 - float(values.sum())) + len(values) * error
         for name, value in (("unlisted", unlisted), ("total", total)):
@@ -150,7 +150,7 @@ class Histogram:
         [0.225, 0.1]
         """
         if not parts:
-            raise InvalidArgument("merge() got no histogram; pass at least one")
+            raise InvalidArgumentError("merge() got no histogram; pass at least one")
         total = sum(part.total for part in parts)
         weights = [part.total / total if total else 1 / len(parts) for part in parts]
         return cls._weighted(parts, weights, total)
@@ -168,7 +168,7 @@ class Histogram:
         [0.42, 0.24, 0.12]
         """
         if not 0 <= weight <= 1:
-            raise InvalidArgument(f"weight of the past must be in [0, 1], got {weight}")
+            raise InvalidArgumentError(f"weight of the past must be in [0, 1], got {weight}")
         total = weight * self.total + (1 - weight) * newer.total
         blended = self._weighted((self, newer), (weight, 1 - weight), total)
         return blended if keep is None else blended.top(keep)
@@ -179,7 +179,9 @@ class Histogram:
     ) -> Self:
         seeds = {part.hash_seed for part in parts}
         if len(seeds) > 1:
-            raise Mismatch(f"histograms have different hash seeds {sorted(seeds)}; fingerprint both with the same seed")
+            raise MismatchError(
+                f"histograms have different hash seeds {sorted(seeds)}; fingerprint both with the same seed"
+            )
         keys, inverse = np.unique(np.concatenate([part.fingerprints for part in parts]), return_inverse=True)
         shares = np.bincount(
             inverse, np.concatenate([w * p.shares for p, w in zip(parts, weights, strict=True)]), len(keys)

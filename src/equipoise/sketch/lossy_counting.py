@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
 from equipoise.sketch.base import LEAST_SEED, Sketch
 from equipoise.sketch.histogram import Histogram
-from equipoise.sketch.stored import Total, reading, require
-from equipoise.sketch.tracked import Union, bounded_histogram, by_decreasing
+from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
+from equipoise.sketch.validation import Total, reading, require
 
 _MIN_EPSILON = 2.0**-28  # entries are numbered by 32-bit integers
 _SMALLEST_ROOM = 16
@@ -131,7 +131,7 @@ class LossyCounting(Sketch):
     def __init__(self, epsilon: float, *, hash_seed: int = FINGERPRINT_SEED) -> None:
         self.epsilon = at_least("epsilon", epsilon, 0)
         if not _MIN_EPSILON <= self.epsilon < 1:
-            raise InvalidArgument(f"epsilon must lie between 2**-28 and 1, got {epsilon}")
+            raise InvalidArgumentError(f"epsilon must lie between 2**-28 and 1, got {epsilon}")
         self.hash_seed = whole("hash_seed", hash_seed, LEAST_SEED)
         self.total = 0
         self._width = math.ceil(1 / self.epsilon - 1e-9)  # 1 / (1 / 49) is a little above 49
@@ -162,7 +162,7 @@ class LossyCounting(Sketch):
     def _merged(self, other: Self) -> Self:
         """Sketch of both inputs together; a key missing on one side may have been missed there in every window."""
         if (self.epsilon, self.hash_seed) != (other.epsilon, other.hash_seed):
-            raise Mismatch(
+            raise MismatchError(
                 f"cannot merge epsilon {self.epsilon}, hash seed {self.hash_seed} with "
                 f"epsilon {other.epsilon}, hash seed {other.hash_seed}; make both with the same parameters"
             )

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table, put, remove
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
 from equipoise.sketch.base import LEAST_SEED, Sketch
 from equipoise.sketch.histogram import Histogram
-from equipoise.sketch.stored import Total, reading, require
-from equipoise.sketch.tracked import Union, bounded_histogram, by_decreasing
+from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
+from equipoise.sketch.validation import Total, reading, require
 
 _MAX_CAPACITY = 2**28  # counters are numbered by 32-bit integers, in a table of up to four slots each
 
@@ -165,7 +165,7 @@ class SpaceSaving(Sketch):
     def __init__(self, capacity: int, *, hash_seed: int = FINGERPRINT_SEED) -> None:
         self.capacity = capacity = whole("capacity", capacity, 1)
         if capacity > _MAX_CAPACITY:
-            raise InvalidArgument(f"capacity must be at most 2**28 counters, got {capacity}")
+            raise InvalidArgumentError(f"capacity must be at most 2**28 counters, got {capacity}")
         self.hash_seed = whole("hash_seed", hash_seed, LEAST_SEED)
         self.total = 0
         self._size = 0
@@ -186,7 +186,7 @@ class SpaceSaving(Sketch):
     def _merged(self, other: Self) -> Self:
         """Sketch of both inputs together; a key missing on one side counts there as that side's smallest."""
         if (self.capacity, self.hash_seed) != (other.capacity, other.hash_seed):
-            raise Mismatch(
+            raise MismatchError(
                 f"cannot merge capacity {self.capacity}, hash seed {self.hash_seed} with "
                 f"capacity {other.capacity}, hash seed {other.hash_seed}; make both with the same parameters"
             )

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.sketch.base import LEAST_SEED, MAX_TOTAL, Sketch
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.lossy_counting import LossyCounting
-from equipoise.sketch.stored import reading, require
+from equipoise.sketch.validation import reading, require
 
 _MAX_WINDOW = MAX_TOTAL // 4  # two counters remember up to twice the window; as much is left for the next update
 
@@ -84,7 +84,7 @@ class WindowedCounter(Sketch):
     ) -> None:
         self.window = whole("window", window, 1)
         if self.window > _MAX_WINDOW:
-            raise InvalidArgument(f"window must be at most 2**51, got {window}; use a coarser unit")
+            raise InvalidArgumentError(f"window must be at most 2**51, got {window}; use a coarser unit")
         self.counters = whole("counters", counters, 2)  # one grows while another answers
         self.epsilon = at_least("epsilon", epsilon, 0)
         self.hash_seed = whole("hash_seed", hash_seed, LEAST_SEED)
@@ -136,7 +136,7 @@ class WindowedCounter(Sketch):
         mine = (self.window, self.counters, self.epsilon, self.hash_seed)
         theirs = (other.window, other.counters, other.epsilon, other.hash_seed)
         if mine != theirs:
-            raise Mismatch(
+            raise MismatchError(
                 f"cannot merge (window, counters, epsilon, hash seed) {mine} with {theirs}; "
                 "make both with the same parameters"
             )

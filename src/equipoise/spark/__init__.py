@@ -17,9 +17,9 @@ from equipoise.spark.prompt.query import MicrobatchStream, microbatch, read_batc
 from equipoise.spark.prompt.source import register
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.stream import sinks
+from equipoise.spark.stream.batch_log_frame import BatchLog, history
 from equipoise.spark.stream.local import LocalQuery
 from equipoise.spark.stream.query import StatefulQuery
-from equipoise.spark.stream.query_history import QueryHistory, history
 from equipoise.spark.stream.state_reader import read_state
 from equipoise.spark.stream.stateful import StatefulStream, stateful
 from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
@@ -32,13 +32,13 @@ __all__ = [
     "BalancedCogroups",
     "BalancedFrame",
     "BalancedGroups",
+    "BatchLog",
     "Join",
     "KeyBatch",
     "LocalQuery",
     "MicrobatchStream",
     "Operation",
     "PartialFunction",
-    "QueryHistory",
     "Report",
     "StatefulQuery",
     "StatefulStream",

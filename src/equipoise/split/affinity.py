@@ -9,7 +9,7 @@ from equipoise.arguments import whole
 from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, hashed_workers, worker_of
-from equipoise.split.placed_keys import PlacedKeys, Placing
+from equipoise.split.sticky import Placing, StickyKeys
 
 
 @kernel(inline="always")
@@ -117,7 +117,7 @@ class Affinity(Placing):
 
     def new_window(self) -> None:
         """Forget keys and loads."""
-        self._placed = PlacedKeys()
+        self._placed = StickyKeys()
         self._seen = 0
         self.loads[:] = 0
 
@@ -131,7 +131,7 @@ class Affinity(Placing):
             self._seen += stop - done
             done = stop
 
-    def _fill(self, keys: NDArray[np.int64], table: PlacedKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
+    def _fill(self, keys: NDArray[np.int64], table: StickyKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
         room = table.room - table.size
         rules = (self.ties_last, self.as_coded)
         return _fill(keys, self._starts, table.keys, table.workers, room, *rules, self.loads, targets)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints, hash_long
 from equipoise.kernels import kernel
 
@@ -97,10 +97,10 @@ class Splitter(ABC):
     def __init__(self, workers: int, *, seed: int = 0) -> None:
         self.workers = whole("workers", workers, 1)
         if self.workers > MAX_WORKERS:
-            raise InvalidArgument(f"workers must be at most {MAX_WORKERS}, got {workers}")
+            raise InvalidArgumentError(f"workers must be at most {MAX_WORKERS}, got {workers}")
         self.seed = whole("seed", seed, -(2**63))
         if self.seed >= 2**63:
-            raise InvalidArgument(f"seed must be at most 2**63 - 1, got {seed}")
+            raise InvalidArgumentError(f"seed must be at most 2**63 - 1, got {seed}")
         self.loads: NDArray[np.int64] = np.zeros(self.workers, dtype=np.int64)
         """Messages to each worker, as far as this source knows."""
 
@@ -140,7 +140,7 @@ class Splitter(ABC):
         """
         reported = np.asarray(loads)
         if reported.shape != (self.workers,) or reported.dtype.kind not in "iu" or reported.min() < 0:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"probe() needs {self.workers} message counts, one for each worker, "
                 f"got {reported.dtype} of shape {reported.shape}"
             )

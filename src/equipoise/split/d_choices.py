@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, worker_of
-from equipoise.split.head import HeadSplitter
+from equipoise.split.hot_keys import HotKeySplitter
 
 
 @kernel
@@ -61,7 +61,7 @@ def find_choices(shares: ArrayLike, workers: int, *, slack: float = 1e-4) -> int
     """
     head = np.asarray(shares, dtype=np.float64)
     if head.ndim != 1 or not np.all(np.isfinite(head) & (head >= 0)) or np.any(np.diff(head) > 0):
-        raise InvalidArgument("shares of the head must be finite numbers of at least 0 that do not rise")
+        raise InvalidArgumentError("shares of the head must be finite numbers of at least 0 that do not rise")
     return int(_find_choices(head, whole("workers", workers, 1), at_least("slack", slack, 0)))
 
 
@@ -72,7 +72,7 @@ def _rows(keys: Any, starts: Any, workers: int, out: Any) -> None:
             out[i, choice] = worker_of(keys[i], starts[choice], workers)
 
 
-class DChoices(HeadSplitter):
+class DChoices(HotKeySplitter):
     """D-Choices: two choices for the tail, d for the head, with d found from the shares of the head.
 
     Guarantees

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
@@ -154,7 +154,7 @@ class DynamicKeyGrouping(Splitter):
         self.rules = rules
         self.cycle = at_least("cycle", cycle, 0)
         if self.cycle == 0:
-            raise InvalidArgument("cycle must be above 0 seconds, got 0")
+            raise InvalidArgumentError("cycle must be above 0 seconds, got 0")
         self.warm_up = at_least("warm_up", warm_up, 0)
         fair = 100 / self.workers
         self.threshold = float(int(fair + sqrt(fair))) if rules.whole_percents else fair + sqrt(fair)
@@ -296,9 +296,9 @@ class DynamicKey(DynamicKeyGrouping):
         seed: int = 0,
     ) -> None:
         if not 0 < at_least("retention", retention, 0) <= 1:
-            raise InvalidArgument(f"retention is the part of the past that is kept, in (0, 1], got {retention}")
+            raise InvalidArgumentError(f"retention is the part of the past that is kept, in (0, 1], got {retention}")
         if whole("limit", limit, 1) < 2 * expected_keys:
-            raise InvalidArgument(f"limit must be at least twice expected_keys, {2 * expected_keys}, got {limit}")
+            raise InvalidArgumentError(f"limit must be at least twice expected_keys, {2 * expected_keys}, got {limit}")
         rules = Rules(
             check_interval=at_least("check_interval", check_interval, 0),
             one_step=True,

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import EMPTY, get
 from equipoise.hashing import as_fingerprints
 from equipoise.kernels import kernel
 from equipoise.split.base import Splitter
-from equipoise.split.placed_keys import PlacedKeys
+from equipoise.split.sticky import StickyKeys
 
 
 @kernel
@@ -69,13 +69,13 @@ class OffGreedy(Splitter):
         super().__init__(workers, seed=seed)
         self._keys = np.empty(0, dtype=np.int64)
         self._counts = np.empty(0, dtype=np.int64)
-        self._placed: PlacedKeys | None = None
+        self._placed: StickyKeys | None = None
         self._lightest = [(0, worker) for worker in range(self.workers)]
 
     def learn(self, fingerprints: ArrayLike) -> None:
         """Take in a part of the stream that will be routed."""
         if self._placed is not None:
-            raise InvalidArgument("off-greedy has routed and cannot learn any more; make a new splitter")
+            raise InvalidArgumentError("off-greedy has routed and cannot learn any more; make a new splitter")
         keys, counts = np.unique(as_fingerprints(fingerprints), return_counts=True)
         union, where = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
         counts = np.concatenate([self._counts, counts])
@@ -90,10 +90,10 @@ class OffGreedy(Splitter):
             heapreplace(self._lightest, (load + count, worker))
         return workers
 
-    def _table(self) -> PlacedKeys:
+    def _table(self) -> StickyKeys:
         """The routing table, made when it is first needed."""
         if self._placed is None:
-            self._placed = PlacedKeys()
+            self._placed = StickyKeys()
             heapify(self._lightest)
             order = np.lexsort((self._keys, -self._counts))
             keys = self._keys[order]

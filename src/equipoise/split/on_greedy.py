@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import least_loaded
-from equipoise.split.placed_keys import PlacedKeys, Placing
+from equipoise.split.sticky import Placing, StickyKeys
 
 
 @kernel
@@ -60,7 +60,7 @@ class OnGreedy(Placing):
 
     name = "on-greedy"
 
-    def _fill(self, keys: NDArray[np.int64], table: PlacedKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
+    def _fill(self, keys: NDArray[np.int64], table: StickyKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
         return _fill(keys, table.keys, table.workers, table.room - table.size, self.loads, targets)
 
     def _choices(self, key: int) -> NDArray[np.int32]:  # noqa: ARG002 - any key may be placed anywhere

@@ -9,7 +9,7 @@ from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, hashed_workers
 from equipoise.split.partial_key import least_of_choices
-from equipoise.split.placed_keys import PlacedKeys, Placing
+from equipoise.split.sticky import Placing, StickyKeys
 
 
 @kernel
@@ -66,7 +66,7 @@ class StaticPoTC(Placing):
         super().__init__(workers, seed=seed)
         self._starts = hash_starts(self.seed, min(2, self.workers))
 
-    def _fill(self, keys: NDArray[np.int64], table: PlacedKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
+    def _fill(self, keys: NDArray[np.int64], table: StickyKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
         room = table.room - table.size
         return _fill(keys, self._starts, table.keys, table.workers, room, self.loads, targets)
 

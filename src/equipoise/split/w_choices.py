@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.split.head import HeadSplitter
+from equipoise.split.hot_keys import HotKeySplitter
 
 
-class WChoices(HeadSplitter):
+class WChoices(HotKeySplitter):
     """W-Choices: two choices for the tail, all workers for the head.
 
     Guarantees

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import lmdb
 
-from equipoise.errors import Damaged, InvalidArgument, StorageFailed
+from equipoise.errors import DamagedError, InvalidArgumentError, StorageError
 from equipoise.state.cached_entries import EMPTY, CacheReader, Record, write_entries
 from equipoise.state.environments import DAMAGE, ENVIRONMENTS, Environment
 
@@ -120,7 +120,7 @@ class CachedGroup:
         try:
             with self.read() as entries:
                 return entries.version
-        except Damaged:  # reported and thrown away by read()
+        except DamagedError:  # reported and thrown away by read()
             return EMPTY
 
     @contextmanager
@@ -131,7 +131,7 @@ class CachedGroup:
                 yield CacheReader(transaction)
         except DAMAGE as error:
             self._throw_away(error)
-            raise Damaged(
+            raise DamagedError(
                 f"the cache of group {self.group_id} is damaged ({error}) and was thrown away; run the task again, "
                 "it will rebuild the group from the checkpoint"
             ) from error
@@ -245,7 +245,7 @@ class CachedGroup:
     def _using(self) -> AbstractContextManager[Environment]:
         return ENVIRONMENTS.using(self._cache.folder, self.group_id, sync=self._cache.sync)
 
-    def _unusable(self, error: Exception) -> StorageFailed:
+    def _unusable(self, error: Exception) -> StorageError:
         return _unusable(f"the cache of group {self.group_id} in {self._cache.folder}", error)
 
     def _throw_away(self, error: Exception) -> None:
@@ -301,16 +301,16 @@ def _require_trusted(folder: Path) -> None:
     if target.st_uid not in trusted:
         raise _unsafe(folder, f"belongs to user {target.st_uid}")
     if target.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not target.st_mode & stat.S_ISVTX:
-        raise StorageFailed(
+        raise StorageError(
             f"the cache folder {folder} has mode {stat.S_IMODE(target.st_mode):04o}: other users could rename what the "
             f"query keeps in it; `chmod go-w` it, or `chmod +t` it, or name a folder below it "
             f"(cache={folder}/equipoise), which is made with mode 0700"
         )
 
 
-def _unsafe(folder: Path, found: str) -> StorageFailed:
+def _unsafe(folder: Path, found: str) -> StorageError:
     owner = getpass.getuser() if sys.platform == "win32" else f"user {os.geteuid()}"
-    return StorageFailed(
+    return StorageError(
         f"the cache folder {folder} {found}, expected a folder of {owner} that nobody else can write to; remove it, or "
         "`chmod go-w` it if nobody has changed what is in it, or give the query another folder (cache=)"
     )
@@ -324,8 +324,8 @@ def _usable(folder: Path) -> Iterator[None]:
         raise _unusable(f"the cache in {folder}", error) from error
 
 
-def _unusable(what: str, error: Exception) -> StorageFailed:
-    return StorageFailed(
+def _unusable(what: str, error: Exception) -> StorageError:
+    return StorageError(
         f"{what} cannot be used ({error}): its disk is full, read-only or broken; make space, or give the query "
         "another cache folder; nothing that was committed is lost"
     )
@@ -333,7 +333,7 @@ def _unusable(what: str, error: Exception) -> StorageFailed:
 
 def _checked(group_id: str) -> str:
     if not (group_id.isascii() and group_id.isalnum()):
-        raise InvalidArgument(f"a group id is made of ASCII letters and digits, got {group_id!r}")
+        raise InvalidArgumentError(f"a group id is made of ASCII letters and digits, got {group_id!r}")
     return group_id
 
 
@@ -344,7 +344,7 @@ def _repeatable(entries: Entries) -> Entries:
 def _require_ascending(versions: Sequence[int], expected: int) -> None:
     for before, version in zip([expected, *versions], versions, strict=False):
         if version <= before:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"changes must have ascending versions above {expected}, got {list(versions)}; leave out those that "
                 "the cache has, and sort the others"
             )

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from equipoise.errors import Damaged
+from equipoise.errors import DamagedError
 from equipoise.state.cache import CachedGroup
 from equipoise.state.cached_entries import CacheReader
 from equipoise.state.log import Chain, Change
@@ -65,12 +65,12 @@ def reading(
         with ExitStack() as attempt:
             try:
                 reader = attempt.enter_context(cached.read())
-            except Damaged:
+            except DamagedError:
                 continue  # it was thrown away, and is rebuilt from the checkpoint
             if reader.version == wanted:
                 stack.push(attempt.pop_all())
                 return reader
-    raise Damaged(
+    raise DamagedError(
         f"the cache of key group {cached.group_id} is at another version than {wanted} after {_TRIES} attempts; "
         "give the query a cache folder of its own"
     )

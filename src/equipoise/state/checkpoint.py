@@ -3,14 +3,14 @@
 Below the folder::
 
     query                 sealed "query", format 2: the fields of Identity
-    wishes                sealed "wishes", format 2: the fields of Wishes
+    wishes                sealed "overrides", format 2: the fields of Overrides
     delivered             sealed "delivered", format 3: version and offsets of the commit that was delivered after its
                           query had stopped
     plans/<version, 10 digits>-<SHA-256 of the file>.json    the plans, each as Plan.to_json writes it
     log/, epochs/         see equipoise.state.log and equipoise.state.fencing
     changes/<version>/, snapshots/<version>/              see equipoise.state.sections
     outputs/<version>/    Parquet files for the sink
-    history/              see equipoise.state.chronicle
+    history/              see equipoise.state.batch_log
     spark/                Spark's own checkpoint, which equipoise never touches
 """
 
@@ -21,14 +21,14 @@ from typing import Any
 import msgspec
 
 from equipoise.errors import (
-    AlreadyThere,
-    Damaged,
+    AlreadyExistsError,
+    DamagedError,
     FormatError,
-    InvalidArgument,
-    LogBroken,
-    Mismatch,
-    StorageFailed,
-    UnknownFormat,
+    InvalidArgumentError,
+    LogBrokenError,
+    MismatchError,
+    StorageError,
+    UnknownFormatError,
 )
 from equipoise.framing import seal, unseal
 from equipoise.names import unique_name
@@ -36,10 +36,10 @@ from equipoise.plan import Plan
 from equipoise.state.log import Commit, CommitLog
 from equipoise.storage import Storage
 
-_QUERY, _WISHES, _PLANS, _DELIVERED = "query", "wishes", "plans", "delivered"
-_FORMATS = {_QUERY: 2, _WISHES: 2, _DELIVERED: 3}
+_QUERY, _OVERRIDES, _PLANS, _DELIVERED = "query", "overrides", "plans", "delivered"
+_FORMATS = {_QUERY: 2, _OVERRIDES: 2, _DELIVERED: 3}
 _OR_ELSE = {
-    _WISHES: "; or delete it and wish again",
+    _OVERRIDES: "; or delete it and wish again",
     _DELIVERED: "; or delete it: then the last batch may be delivered again",
 }
 _PLAN_NAME = re.compile(r"\d{10}-[0-9a-f]{64}")
@@ -74,7 +74,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     """What users ask of a running query; it looks after every batch.
 
     Parameters
@@ -100,13 +100,13 @@ class Checkpoint:
         known = self.identity()
         if known is None:
             if self.storage.names("log") and self.identity() is None:
-                raise LogBroken(
+                raise LogBrokenError(
                     f"{self.storage.at(_QUERY)} is not there, but {self.storage.at('log')} is; restore it from a copy, "
                     "or give an empty folder"
                 )
             try:
                 self.storage.create(_QUERY, seal(_QUERY, _FORMATS[_QUERY], msgspec.to_builtins(wanted)))
-            except AlreadyThere:
+            except AlreadyExistsError:
                 return self.identify(wanted)
             if wanted.exclusive:
                 self._require_exclusive()
@@ -119,12 +119,12 @@ class Checkpoint:
             ("time_mode", "timeMode is fixed when a query is created"),
         ):
             if getattr(known, name) != getattr(wanted, name):
-                raise Mismatch(
+                raise MismatchError(
                     f"the query in {self.storage.location} has {name} {getattr(known, name)!r} but "
                     f"{getattr(wanted, name)!r} was given; {hint}: give what it has, or a new checkpoint"
                 )
         if known.exclusive and not self.storage.abilities.create_if_absent:
-            raise Mismatch(
+            raise MismatchError(
                 f"the query in {self.storage.location} was created on a store that can create a file only if it is "
                 "absent, and this one cannot; reach it as it was reached then (for object stores, install obstore)"
             )
@@ -134,10 +134,10 @@ class Checkpoint:
         """Try to create the file that was just created, and refuse a store on which that succeeds."""
         try:
             self.storage.create(_QUERY, b"written to see whether this store creates a file only if it is absent")
-        except AlreadyThere:
+        except AlreadyExistsError:
             return
         self.storage.delete(_QUERY)  # so that the next start is refused, too
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the store of {self.storage.location} replaced a file that was to be created only if it is absent: it "
             "ignores the condition of an upload (If-None-Match), and two queries could overwrite each other's commits; "
             "give a new folder on a store that honours it, such as S3 itself or a current MinIO, or uninstall obstore, "
@@ -152,19 +152,19 @@ class Checkpoint:
         """The query that lives here; says so where there is none."""
         known = self.identity()
         if known is None:
-            raise LogBroken(
+            raise LogBrokenError(
                 f"there is no query in {self.storage.location}: {self.storage.at(_QUERY)} is not there; give the "
                 "checkpointLocation of one, or restore the file from a copy"
             )
         return known
 
-    def wishes(self) -> Wishes:
+    def overrides(self) -> Overrides:
         """What users ask for at present."""
-        return self._read(_WISHES, Wishes) if self.storage.exists(_WISHES) else Wishes()
+        return self._read(_OVERRIDES, Overrides) if self.storage.exists(_OVERRIDES) else Overrides()
 
-    def wish(self, wishes: Wishes) -> None:
+    def override(self, overrides: Overrides) -> None:
         """Ask for something; the query looks after its next batch."""
-        self.storage.write(_WISHES, seal(_WISHES, _FORMATS[_WISHES], msgspec.to_builtins(wishes)))
+        self.storage.write(_OVERRIDES, seal(_OVERRIDES, _FORMATS[_OVERRIDES], msgspec.to_builtins(overrides)))
 
     def is_delivered(self, commit: Commit) -> bool:
         """Whether this very commit was delivered after its query had stopped, which Spark does not know."""
@@ -187,11 +187,11 @@ class Checkpoint:
         """A plan by its name."""
         path = f"{_PLANS}/{name}.json"
         if _PLAN_NAME.fullmatch(name) is None:
-            raise Damaged(f"{name!r} does not name a plan of {self.storage.location}; restore the log from a copy")
+            raise DamagedError(f"{name!r} does not name a plan of {self.storage.location}; restore the log from a copy")
         data = self.storage.read(path)
         found = hashlib.sha256(data).hexdigest()
         if found != name[11:]:
-            raise Damaged(
+            raise DamagedError(
                 f"{self.storage.at(path)} has the SHA-256 {found}, but its name and the commit say {name[11:]}: it is "
                 "damaged or another plan; restore it from a copy"
             )
@@ -213,7 +213,7 @@ class Checkpoint:
         """A plan by its version."""
         name = self.plan_names().get(version)
         if name is None:
-            raise StorageFailed(
+            raise StorageError(
                 f"{self.storage.at(_PLANS)} has no plan {version}; it has those of versions "
                 f"{', '.join(map(str, sorted(self.plan_names()))) or 'none'}: restore it from a copy, or name another"
             )
@@ -222,7 +222,7 @@ class Checkpoint:
     def held_plan(self, name: str) -> Plan:
         """The plan that users ask to hold, by its name."""
         if not self.storage.exists(f"{_PLANS}/{name}.json"):
-            raise StorageFailed(
+            raise StorageError(
                 f"{self.storage.at(_PLANS)} has no plan {name}, which is to be held; restore it from a copy, or hold "
                 "another plan, or none, by rollback, plain_hash or unpin"
             )
@@ -231,7 +231,7 @@ class Checkpoint:
     def forget_plans(self, needed: set[str]) -> None:
         """Delete all but the latest plans, those that are needed by their name, and the one that is to be held."""
         spare = self._plans()[:-KEPT_PLANS]
-        hold = self.wishes().hold if spare else None
+        hold = self.overrides().hold if spare else None
         for name in spare:
             if name not in needed and name != hold:
                 self.storage.delete(f"{_PLANS}/{name}.json")
@@ -246,11 +246,13 @@ class Checkpoint:
         try:
             return msgspec.convert(unseal(path, _FORMATS[path], self.storage.read(path)), shape)
         except msgspec.ValidationError as error:
-            raise Damaged(f"{self.storage.at(path)} is damaged: {error}; restore it from a copy{or_else}") from error
+            raise DamagedError(
+                f"{self.storage.at(path)} is damaged: {error}; restore it from a copy{or_else}"
+            ) from error
         except FormatError as error:
-            if not isinstance(error, UnknownFormat):
-                raise Damaged(f"{self.storage.at(path)}: {error}{or_else}") from error
-            raise UnknownFormat(
+            if not isinstance(error, UnknownFormatError):
+                raise DamagedError(f"{self.storage.at(path)}: {error}{or_else}") from error
+            raise UnknownFormatError(
                 f"{self.storage.at(path)}: {error}. To go on with this release, read the state with that one "
                 "(read_state), begin a new checkpoint with it as initialState, and let the source begin after the last "
                 f"batch{or_else}"

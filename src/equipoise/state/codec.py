@@ -37,7 +37,7 @@ from typing import Annotated, Any, NamedTuple, Optional
 import msgspec
 import numpy as np
 
-from equipoise.errors import Damaged, InvalidArgument
+from equipoise.errors import DamagedError, InvalidArgumentError
 
 Row = tuple[Any, ...]
 Schema = Mapping[str, Any]
@@ -85,7 +85,7 @@ class RowCodec:
     ----------
     - ``decode(encode(row))`` gives the row, each value as in the table of this module.
     - A value that its field cannot hold (a fraction in a long, 300 in a byte, text in a number) is refused by name.
-    - Bytes that are not a row of this schema are ``Damaged``; they never give a wrong row of other types.
+    - Bytes that are not a row of this schema are ``DamagedError``; they never give a wrong row of other types.
 
     Parameters
     ----------
@@ -146,11 +146,13 @@ class RowCodec:
     def encode_columns(self, columns: Sequence[Sequence[Any]]) -> list[bytes]:
         """``encode`` of many rows, given column by column."""
         if len(columns) != len(self.names):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{self._owner}: expected the columns {', '.join(self.names)}, got {len(columns)} columns"
             )
         if len({len(column) for column in columns}) > 1:
-            raise InvalidArgument(f"{self._owner}: expected columns of one length, got {[len(c) for c in columns]}")
+            raise InvalidArgumentError(
+                f"{self._owner}: expected columns of one length, got {[len(c) for c in columns]}"
+            )
         try:
             steps = zip([_for_array(kind.to_stored) for kind in self._kinds], columns, strict=True)
             stored = [column if step is None else step(column) for step, column in steps]
@@ -173,8 +175,8 @@ class RowCodec:
         except _REFUSED as error:
             raise self._damage(data, error) from error
 
-    def _damage(self, data: bytes, error: Exception) -> Damaged:
-        return Damaged(
+    def _damage(self, data: bytes, error: Exception) -> DamagedError:
+        return DamagedError(
             f"{self._owner}: {len(data)} stored bytes are not a row of ({', '.join(self.names)}): {error}; restore the "
             "checkpoint from a copy, or check that the variable is read with the schema it was written with"
         )
@@ -184,22 +186,24 @@ class RowCodec:
 
     def _row(self, values: object) -> Row:
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes | bytearray):
-            raise InvalidArgument(f"{self._owner}: expected {self._wanted()}, got {_short(values)}")
+            raise InvalidArgumentError(f"{self._owner}: expected {self._wanted()}, got {_short(values)}")
         return tuple(values)
 
-    def _refusal(self, values: Row) -> InvalidArgument:
+    def _refusal(self, values: Row) -> InvalidArgumentError:
         if len(values) != len(self.names):
-            return InvalidArgument(f"{self._owner}: expected {self._wanted()}, got {len(values)}: {_short(values)}")
+            return InvalidArgumentError(
+                f"{self._owner}: expected {self._wanted()}, got {len(values)}: {_short(values)}"
+            )
         for name, declared, kind, value in zip(self.names, self._types, self._kinds, values, strict=True):
             try:
                 stored = value if kind.to_stored is None else kind.to_stored(value)
                 msgspec.msgpack.decode(_encode(stored), type=kind.stored)
             except _REFUSED as error:
                 spelled = declared if isinstance(declared, str) else declared["type"]
-                return InvalidArgument(
+                return InvalidArgumentError(
                     f"{self._owner}: field {name!r} is declared {spelled} and cannot hold {_short(value)}: {error}"
                 )
-        return InvalidArgument(f"{self._owner}: expected {self._wanted()}, got {_short(values)}")
+        return InvalidArgumentError(f"{self._owner}: expected {self._wanted()}, got {_short(values)}")
 
 
 def row_codec(schema: Schema, owner: str = "state") -> RowCodec:
@@ -234,7 +238,7 @@ class KeyCodec:
     def __init__(self, schema: Schema, owner: str = "grouping key") -> None:
         self._rows = RowCodec(schema, owner, canonical=True)
         if not self._rows.names:
-            raise InvalidArgument(f"{owner}: a key needs at least one column, got a schema without fields")
+            raise InvalidArgumentError(f"{owner}: a key needs at least one column, got a schema without fields")
 
     def encode_key(self, values: Row) -> bytes:
         """The bytes of one key, given as a tuple of its columns."""
@@ -256,7 +260,7 @@ def _short(value: object) -> str:
 
 def _fields(schema: Any, what: str) -> list[dict[str, Any]]:
     if not isinstance(schema, Mapping) or schema.get("type") != "struct":
-        raise InvalidArgument(f"{what} must be a struct as StructType.jsonValue() gives it, got {_short(schema)}")
+        raise InvalidArgumentError(f"{what} must be a struct as StructType.jsonValue() gives it, got {_short(schema)}")
     return list(schema["fields"])
 
 
@@ -296,7 +300,7 @@ def _for_map(
 
 def _kind(field: Mapping[str, Any], *, canonical: bool) -> _Kind:
     if canonical and field.get("metadata", {}).get("__COLLATIONS"):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"key field {field['name']!r} has a collation, so equal keys may have different bytes; "
             "use a key of it, such as lower(column) or collation_key(column)"
         )
@@ -325,7 +329,7 @@ def _kind_of(declared: Any, where: str, *, canonical: bool) -> _Kind:
         )
     if form == "map" and not canonical:
         if not isinstance(declared["keyType"], str):
-            raise InvalidArgument(f"field {where!r}: a map in state needs keys of a simple type, got {declared!r}")
+            raise InvalidArgumentError(f"field {where!r}: a map in state needs keys of a simple type, got {declared!r}")
         key = _kind_of(declared["keyType"], f"{where}.key", canonical=False)
         value = _nullable(_kind_of(declared["valueType"], f"{where}.value", canonical=False))
         return _Kind(
@@ -333,7 +337,7 @@ def _kind_of(declared: Any, where: str, *, canonical: bool) -> _Kind:
             _for_map(key.to_stored, value.to_stored),
             _for_map(key.from_stored, value.from_stored),
         )
-    raise InvalidArgument(
+    raise InvalidArgumentError(
         f"field {where!r} has the type {form}, which {'a key' if canonical else 'state'} cannot hold; "
         "store it as string or binary, or take it apart into simple fields"
     )

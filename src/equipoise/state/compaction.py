@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from equipoise.failpoints import failpoint
 from equipoise.names import unique_name
 from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.contents import group_entries
 from equipoise.state.fencing import Epoch, claim
 from equipoise.state.garbage import FOLDERS, OUTPUTS, GarbageCollector
 from equipoise.state.log import FOLDER as LOG
 from equipoise.state.log import Chain, CommitLog, GroupTable, Snapshot
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import FILE_HEAD_BYTES, SNAPSHOT, SectionWriter
+from equipoise.state.state_dump import group_entries
 from equipoise.storage import Storage, StoredFile, Written
 
 COMPACTED = "snapshots/compacted"
@@ -75,7 +75,7 @@ def compact(
         The checkpoint of a query that does not run.
     take_over
         Whether to go on where a query of another machine has not said that it ended; should it run, it stops with
-        ``Fenced`` at its next commit.
+        ``FencedError`` at its next commit.
     tell
         Called with the number of key groups that are folded, and of all that have to be.
     """

@@ -21,7 +21,7 @@ Spaces 01 and 02 are indices with empty values, written and deleted together wit
 import struct
 from typing import NamedTuple
 
-from equipoise.errors import Damaged
+from equipoise.errors import DamagedError
 
 TIMERS = 0
 """Tag of timers."""
@@ -125,7 +125,7 @@ def companions(key: bytes, value: bytes) -> list[bytes]:
     return [] if expiry is None else [due_expiry(expiry, key)]
 
 
-def _damage(what: str, data: bytes) -> Damaged:
-    return Damaged(
+def _damage(what: str, data: bytes) -> DamagedError:
+    return DamagedError(
         f"{len(data)} bytes beginning with {data[:4].hex() or 'nothing'} are not {what}; restore the checkpoint"
     )

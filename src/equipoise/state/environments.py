@@ -29,7 +29,7 @@ from pathlib import Path
 
 import lmdb
 
-from equipoise.errors import Mismatch, StorageFailed
+from equipoise.errors import MismatchError, StorageError
 from equipoise.storage.local_disk import NO_HARD_LINKS
 
 if sys.platform != "win32":
@@ -152,7 +152,7 @@ class Environment:
 
     def _refuse_if_reading(self, thread: int) -> None:
         if thread in self._inside:
-            raise Mismatch(
+            raise MismatchError(
                 f"this thread is reading the cache of group {self.path.name}, and its map can only grow when nobody "
                 "does; leave the `with ... .read()` block first"
             )
@@ -259,7 +259,7 @@ def _reserve_lock_table(path: Path) -> None:
     except OSError as error:
         if error.errno not in NO_HARD_LINKS:
             raise
-        raise StorageFailed(
+        raise StorageError(
             f"the cache in {path} cannot be used: its file system has no hard links ({error}); give the query a cache "
             "folder on a local disk (cache=)"
         ) from error

@@ -25,15 +25,15 @@ from typing import Literal
 import msgspec
 
 from equipoise.errors import (
-    CheckpointInUse,
-    Damaged,
-    Fenced,
+    CheckpointInUseError,
+    DamagedError,
+    FencedError,
     FormatError,
-    InvalidArgument,
-    LogBroken,
-    Mismatch,
-    StorageFailed,
-    UnknownFormat,
+    InvalidArgumentError,
+    LogBrokenError,
+    MismatchError,
+    StorageError,
+    UnknownFormatError,
 )
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
@@ -45,7 +45,11 @@ FOLDER = "epochs"
 _KIND, _FORMAT_VERSION = "epoch", 1
 _RELEASED = ".released"
 _NAME = re.compile(r"\d{10}-\w+")
-_ACCUSING = (LogBroken, FormatError, Mismatch)  # they tell the user to restore a checkpoint, or to begin a new one
+_ACCUSING = (
+    LogBrokenError,
+    FormatError,
+    MismatchError,
+)  # they tell the user to restore a checkpoint, or to begin a new one
 
 Tenancy = Literal["free", "running", "ended", "gone", "elsewhere"]
 """Who holds a checkpoint: nobody ever did; a process of this machine; a query that said it has ended; a process of this
@@ -88,12 +92,12 @@ class Epoch:
         claims = _claims(self.storage)
         in_force = max(claims, default="")
         if in_force and _number(in_force) > self.number:
-            raise Fenced(
+            raise FencedError(
                 f"another query has taken over {self.storage.location} (epoch {in_force}, this one is {self.name}); "
                 "this query stops; the other one goes on from the last commit, and delivers it if that is still due"
             )
         if self.name not in claims:
-            raise StorageFailed(
+            raise StorageError(
                 f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops: the "
                 "checkpoint was deleted or replaced while the query ran; restore "
                 "it from a copy, or begin a new one"
@@ -111,7 +115,7 @@ class Epoch:
         except Exception as error:
             try:
                 self.check()
-            except StorageFailed as unknown:
+            except StorageError as unknown:
                 if isinstance(error, _ACCUSING):
                     raise unknown from error
                 error.add_note(f"Whether another query has taken over could not be checked: {unknown}")
@@ -147,7 +151,7 @@ def claim(
         Whether to fence off a query of another machine, whose liveness cannot be checked from here.
     """
     if not storage.abilities.list_after_write:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the store of {storage.location} does not state that a listing has every file that was written before "
             "(Abilities.list_after_write), and without that two queries could run on one checkpoint and not see each "
             "other; keep the checkpoint on a local disk, HDFS, S3, GCS or Azure"
@@ -206,20 +210,20 @@ def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str]
         return
     try:
         machine, process, started = _read(storage, f"{FOLDER}/{name}")
-    except StorageFailed:
+    except StorageError:
         if storage.exists(f"{FOLDER}/{name}"):
             raise
         return  # another query is taking over at this moment; the check after the claim decides
     if machine != _machine():
         if take_over:
             return  # cannot be seen from here; it is fenced off
-        raise CheckpointInUse(
+        raise CheckpointInUseError(
             f"a query of the machine {machine.split(' ')[0]} has not said that it ended, and from here it cannot be "
             f"seen whether it runs on {storage.location}; stop it first, or take it over if it is gone"
         )
     alive = is_active_here(name[11:]) if process == os.getpid() else _runs(process, started)
     if alive:
-        raise CheckpointInUse(
+        raise CheckpointInUseError(
             f"a query of process {process} is running on {storage.location}; stop it first, "
             "or give this query a checkpoint of its own"
         )
@@ -232,11 +236,11 @@ def _read(storage: Storage, path: str) -> tuple[str, int, int]:
             unseal(_KIND, _FORMAT_VERSION, storage.read(path)), tuple[str, int, int]
         )
     except msgspec.ValidationError as error:
-        raise Damaged(f"{storage.at(path)} is not a claim: {error}; {way_out}") from error
-    except UnknownFormat as error:
-        raise UnknownFormat(f"{storage.at(path)}: {error}; {way_out}") from error
+        raise DamagedError(f"{storage.at(path)} is not a claim: {error}; {way_out}") from error
+    except UnknownFormatError as error:
+        raise UnknownFormatError(f"{storage.at(path)}: {error}; {way_out}") from error
     except FormatError as error:
-        raise Damaged(f"{storage.at(path)}: {error}; {way_out}") from error
+        raise DamagedError(f"{storage.at(path)}: {error}; {way_out}") from error
     return claimed
 
 

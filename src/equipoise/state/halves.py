@@ -13,7 +13,7 @@ counter of their own, which stands still where a batch has no new files of that 
 import hashlib
 import re
 
-from equipoise.errors import LogBroken
+from equipoise.errors import LogBrokenError
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
@@ -68,7 +68,7 @@ class SparkHalf:
         """SHA-256 of the offsets of a batch, which Spark is about to run."""
         path = f"{OFFSETS}/{batch}"
         if not self._storage.exists(path):
-            raise LogBroken(
+            raise LogBrokenError(
                 f"Spark's half is missing: Spark runs batch {batch}, but {self._storage.at(path)} is not there; "
                 f"{_WAY_OUT}"
             )
@@ -114,19 +114,19 @@ class SparkHalf:
         where = f"the log in {self._storage.location} {ends}"
         if planned > head or finished >= max(head, 0):
             done = f"planned batch {planned}" if planned > head else f"finished batch {finished}"
-            raise LogBroken(
+            raise LogBrokenError(
                 f"Spark's half is newer than the log: {where}, and Spark has {done}; what the log knew of later "
                 f"batches is lost; {_WAY_OUT}"
             )
         if head <= 0:  # version 0 is committed before Spark plans its first batch
             return
         if planned < 0:
-            raise LogBroken(
+            raise LogBrokenError(
                 f"Spark's half is missing: {where}, but {self._storage.at(OFFSETS)} is empty or not there, and new "
                 f"rows would be taken for batches that are done already; {_WAY_OUT}"
             )
         if planned < committed:
-            raise LogBroken(
+            raise LogBrokenError(
                 f"Spark's half is older than the log: {where}, and Spark has planned no batch after {planned}; it "
                 f"would plan batch {planned + 1} anew, with other rows; {_WAY_OUT}"
             )
@@ -139,7 +139,7 @@ class SparkHalf:
 def require_same(batch: int, committed: str, found: str, location: str) -> None:
     """Refuse a batch whose offsets are not those that were committed under its number."""
     if committed != found:
-        raise LogBroken(
+        raise LogBrokenError(
             f"Spark's half is foreign: batch {batch} of {location} was committed for offsets with the SHA-256 "
             f"{committed}, and spark/offsets/{batch} now has {found}, so these are other rows; or the record of "
             f"version {batch + 1} is the foreign one: a query that hung while a copy was restored may have written it "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.entries import entry_prefix
 from equipoise.state.timers import Timers, due_timers, time_mode
@@ -151,7 +151,7 @@ class StateHandle(_Handle):
         spec = self._declared.get(name)
         if spec is None or spec.removed or spec.kind != kind:
             known = "no such variable" if spec is None or spec.removed else f"a {spec.kind} state"
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"init asks for the {kind} state {name!r}, but the driver has recorded {known} under this name; "
                 "init must declare the same variables wherever it runs"
             )
@@ -161,7 +161,9 @@ class StateHandle(_Handle):
 
     def _require_init(self, call: str, name: str) -> None:
         if not self._in_init:
-            raise InvalidArgument(f"{call}({name!r}) was called after init; state variables are declared in init only")
+            raise InvalidArgumentError(
+                f"{call}({name!r}) was called after init; state variables are declared in init only"
+            )
 
 
 class RecordingHandle(_Handle):
@@ -195,11 +197,11 @@ class RecordingHandle(_Handle):
 
     def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec:
         if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"a state variable needs a name, got {name!r}")
+            raise InvalidArgumentError(f"a state variable needs a name, got {name!r}")
         if ttl_ms is not None:
             ttl_ms = whole(f"ttlDurationMs of {name!r}", ttl_ms, 1)
             if self._mode != "processingTime":
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"state variable {name!r} has ttlDurationMs {ttl_ms}, which needs timeMode processingTime, but "
                     f"this query has timeMode {self._mode}; change the mode or leave the TTL out"
                 )
@@ -212,7 +214,7 @@ class RecordingHandle(_Handle):
 
     def _not_both(self, name: str) -> None:
         if name in self.removed and name in self.specs:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"init declares the state variable {name!r} and deletes it, so each start would empty it; "
                 "leave out one of the two calls"
             )
@@ -224,8 +226,8 @@ def merge_specs(
     """The table of a checkpoint after ``init`` declared ``new`` and deleted ``removed``.
 
     A known variable keeps its tag. Its TTL may change, for what is written from then on, and its integers may become
-    wider; any other change of kind or schema raises ``Mismatch``. A variable that is no longer declared stays in the
-    table, so that its values are there when it is declared again.
+    wider; any other change of kind or schema raises ``MismatchError``. A variable that is no longer declared stays in
+    the table, so that its values are there when it is declared again.
     """
     merged = dict(old)
     for name in removed:
@@ -256,12 +258,12 @@ def _values(spec: VariableSpec) -> RowCodec:
 
 def _once(name: str, seen: Collection[str]) -> None:
     if name in seen:
-        raise InvalidArgument(f"init declares the state variable {name!r} twice; give each its own name")
+        raise InvalidArgumentError(f"init declares the state variable {name!r} twice; give each its own name")
 
 
 def _tag_after(tag: int) -> int:
     if tag >= _LAST_TAG:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"a checkpoint holds at most {_LAST_TAG} state variables, removed ones included; "
             "put several fields into one variable, or begin a new checkpoint"
         )
@@ -274,7 +276,7 @@ def _require_readable(known: VariableSpec, spec: VariableSpec) -> None:
     else:
         change = _change(known.schema, spec.schema, "value") or _change(known.key_schema, spec.key_schema, "key")
     if change:
-        raise Mismatch(
+        raise MismatchError(
             f"state variable {spec.name!r} of this checkpoint cannot be read as it is declared now: {change}; "
             "declare it as it was, or use a new name or a new checkpoint"
         )

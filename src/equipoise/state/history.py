@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from equipoise.state import chronicle
+from equipoise.state import batch_log
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.halves import undelivered
 from equipoise.storage import Storage
@@ -11,7 +11,7 @@ _NUMBERS = ("bound", "imbalance_before", "imbalance_after", "gain_seconds", "mov
 _COUNTS = ("keys_moved", "groups_moved")
 
 
-def history_rows(path: str) -> list[dict[str, Any]]:
+def batch_log_rows(path: str) -> list[dict[str, Any]]:
     """What became of every batch, and whether it was delivered; times are in milliseconds.
 
     Parameters
@@ -21,12 +21,12 @@ def history_rows(path: str) -> list[dict[str, Any]]:
     """
     storage = Storage(path)
     Checkpoint(storage).require()
-    rows = [history_row(each) for each in chronicle.rows(storage) if each["batch"] >= 0]
+    rows = [batch_log_row(each) for each in batch_log.rows(storage) if each["batch"] >= 0]
     due = undelivered(storage, rows[-1]["batch"] + 1) if rows else None
     return [row | {"delivered": row["batch"] != due} for row in rows]
 
 
-def history_row(kept: dict[str, Any]) -> dict[str, Any]:
+def batch_log_row(kept: dict[str, Any]) -> dict[str, Any]:
     """One batch: what the chronicle keeps of it, in one dictionary."""
     decision = kept["decision"]
     numbers = decision.get("numbers", {})

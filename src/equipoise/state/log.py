@@ -28,7 +28,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from equipoise.errors import AlreadyThere, Damaged, FormatError, LogBroken, StorageFailed, UnknownFormat
+from equipoise.errors import (
+    AlreadyExistsError,
+    DamagedError,
+    FormatError,
+    LogBrokenError,
+    StorageError,
+    UnknownFormatError,
+)
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.state.fencing import Epoch
@@ -190,7 +197,7 @@ class GroupTable:
     def advance(self, commit: Commit) -> set[str]:
         """Take up the next commit; gives the files that this version needs no more."""
         if commit.version != self.version + 1:
-            raise LogBroken(
+            raise LogBrokenError(
                 f"commit {commit.version} does not follow version {self.version}; restore the records between them "
                 "from a copy, or the whole checkpoint"
             )
@@ -199,7 +206,7 @@ class GroupTable:
         for group, snapshot in commit.snapshots.items():
             chain = self.chains.get(group)
             if chain is None or snapshot.version > self.version:
-                raise Damaged(
+                raise DamagedError(
                     f"commit {commit.version} has a snapshot of the key group {group!r} at version {snapshot.version}, "
                     f"which version {self.version} does not have; restore the log from a copy"
                 )
@@ -226,10 +233,10 @@ class GroupTable:
         return set(self._references)
 
     def stored(self) -> list[StoredFile]:
-        """All files that hold this state, with their digests; a file that no commit named is ``Damaged``."""
+        """All files that hold this state, with their digests; a file that no commit named is ``DamagedError``."""
         unknown = self._references.keys() - self._stored.keys()
         if unknown:
-            raise Damaged(
+            raise DamagedError(
                 f"no commit names {min(unknown)} by its SHA-256, though version {self.version} needs it; restore the "
                 "log from a copy"
             )
@@ -270,7 +277,7 @@ class CommitLog:
             head = max(names)
             try:
                 return self._read(names[head])
-            except StorageFailed:
+            except StorageError:
                 if self.head() == head:
                     raise
         return None
@@ -353,7 +360,7 @@ class CommitLog:
         data = seal(_COMMIT, _FORMAT_VERSION, msgspec.to_builtins(commit, builtin_types=(bytes,)))
         try:
             self.storage.create(name, data)
-        except AlreadyThere:
+        except AlreadyExistsError:
             epoch.check()
             failpoint("driver.late-commit")
             self.storage.sync(name)
@@ -417,7 +424,7 @@ class CommitLog:
             oldest = self.oldest()
             try:
                 return read(oldest)
-            except (StorageFailed, LogBroken):
+            except (StorageError, LogBrokenError):
                 if self.oldest() == oldest:
                     raise
 
@@ -463,12 +470,12 @@ class CommitLog:
         """Refuse a record of another version, one that names files of others, and sections outside of its files."""
         where = self.storage.at(f"{FOLDER}/{name}")
         if version != int(name[:20]):
-            raise Damaged(f"{where} is the record of version {version}; restore it from a copy")
+            raise DamagedError(f"{where} is the record of version {version}; restore it from a copy")
         sizes = {file.path: file.size for file in files}
         named = dict.fromkeys([*sizes, *others, *(section.path for section in sections)])
         foreign = next((path for path in named if _PATH.fullmatch(path) is None), None)
         if foreign is not None:
-            raise Damaged(
+            raise DamagedError(
                 f"{where} names the file {foreign!r}, and a record names only files in changes, snapshots and outputs; "
                 "restore it from a copy"
             )
@@ -476,12 +483,12 @@ class CommitLog:
             size = sizes.get(section.path, -1)
             if not 0 <= section.offset <= section.offset + section.length <= size:
                 has = "which it does not name with its SHA-256" if size < 0 else f"which has {size} bytes"
-                raise Damaged(
+                raise DamagedError(
                     f"{where} has a section from byte {section.offset} on, of {section.length} bytes, in "
                     f"{section.path!r}, {has}; restore it from a copy"
                 )
             if section.length < LEAST_SECTION_BYTES:
-                raise Damaged(
+                raise DamagedError(
                     f"{where} has a section of {section.length} bytes in {section.path!r}, and the shortest has "
                     f"{LEAST_SECTION_BYTES}; restore it from a copy"
                 )
@@ -491,14 +498,14 @@ class CommitLog:
         try:
             return msgspec.convert(unseal(kind, _FORMAT_VERSION, self.storage.read(path)), shape)
         except msgspec.ValidationError as error:
-            raise Damaged(f"{self.storage.at(path)} is not a {kind}: {error}; restore it from a copy") from error
+            raise DamagedError(f"{self.storage.at(path)} is not a {kind}: {error}; restore it from a copy") from error
         except FormatError as error:
-            kind_of = UnknownFormat if isinstance(error, UnknownFormat) else Damaged
+            kind_of = UnknownFormatError if isinstance(error, UnknownFormatError) else DamagedError
             raise kind_of(f"{self.storage.at(path)}: {error}") from error
 
-    def _missing(self, version: int, names: dict[int, str]) -> LogBroken:
+    def _missing(self, version: int, names: dict[int, str]) -> LogBrokenError:
         there = f"versions {min(names)} to {max(names)} are there" if names else "it is empty"
-        return LogBroken(
+        return LogBrokenError(
             f"the log in {self.storage.at(FOLDER)} has no record of version {version} ({there}); "
             "restore the missing file from a copy, or read a version that is kept"
         )

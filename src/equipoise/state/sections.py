@@ -36,7 +36,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from equipoise.errors import Damaged, UnknownFormat
+from equipoise.errors import DamagedError, UnknownFormatError
 
 FORMAT_VERSION = 1
 CHANGES, SNAPSHOT = 1, 2
@@ -171,7 +171,7 @@ def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes |
     if magic != _SECTION_MAGIC:
         raise damaged(section, f"it starts with {magic!r} in place of {_SECTION_MAGIC!r}")
     if version != FORMAT_VERSION:
-        raise UnknownFormat(
+        raise UnknownFormatError(
             f"the section at byte {section.offset} of {section.path} has format {version}, this release reads format "
             f"{FORMAT_VERSION}; run the query with the release that wrote it"
         )
@@ -212,9 +212,9 @@ def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:
     return b"".join(pieces)
 
 
-def damaged(section: Section, found: str) -> Damaged:
+def damaged(section: Section, found: str) -> DamagedError:
     """The error for a section that is not what its record says."""
-    return Damaged(
+    return DamagedError(
         f"the section at byte {section.offset} of {section.path} is damaged: {found}; expected {section.length} bytes "
         f"with {section.count} entries, reset {section.reset:d}, and the checksum {section.checksum:08x}. Restore the "
         "file from a copy of the checkpoint, or go back to a commit whose files are sound"

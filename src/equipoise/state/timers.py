@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.state.entries import (
     DUE_EXPIRIES,
     DUE_TIMERS,
@@ -38,7 +38,7 @@ def time_mode(name: str) -> str:
     """
     known = TIME_MODES.get(name.lower()) if isinstance(name, str) else None
     if known is None:
-        raise InvalidArgument(f"timeMode must be one of {', '.join(TIME_MODES.values())}, got {name!r}")
+        raise InvalidArgumentError(f"timeMode must be one of {', '.join(TIME_MODES.values())}, got {name!r}")
     return known
 
 
@@ -81,7 +81,7 @@ class Timers:
 
     def _allowed(self, call: str) -> None:
         if self._mode == "none":
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{call} needs a clock, but this query has timeMode none; "
                 "start it with timeMode processingTime or eventTime"
             )
@@ -91,9 +91,11 @@ class Timers:
         try:
             number = operator.index(time)
         except TypeError as error:
-            raise InvalidArgument(f"{call} needs a whole number of milliseconds since 1970, got {time!r}") from error
+            raise InvalidArgumentError(
+                f"{call} needs a whole number of milliseconds since 1970, got {time!r}"
+            ) from error
         if number >= 2**63:
-            raise InvalidArgument(f"{call} needs milliseconds since 1970, below 2**63, got {number}")
+            raise InvalidArgumentError(f"{call} needs milliseconds since 1970, below 2**63, got {number}")
         return self._scope.prefix + _TAG + pack_time(number), number
 
 

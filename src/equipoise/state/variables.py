@@ -14,7 +14,7 @@ Differs from Spark
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.state.codec import KeyCodec, Row, RowCodec, array_of
 from equipoise.state.entries import companions, due_expiry, split_value, with_expiry
 
@@ -29,7 +29,7 @@ class NoKey:
     """Stands where the prefix of the current key would: whatever wants an entry's key of it is told why not."""
 
     def __add__(self, tag: bytes) -> NoReturn:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "state and timers belong to a grouping key, and there is none here; use them in handleInputRows, "
             "handleExpiredTimer or handleInitialState, not in init or close"
         )
@@ -201,9 +201,11 @@ class ListState(_Variable):
 
     def _encoded(self, rows: Any, call: str, instead: str) -> list[bytes]:
         if not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray):
-            raise InvalidArgument(f"list state {self._name!r}: {call} needs a list of tuples, got {rows!r:.80}")
+            raise InvalidArgumentError(f"list state {self._name!r}: {call} needs a list of tuples, got {rows!r:.80}")
         if not rows:
-            raise InvalidArgument(f"list state {self._name!r}: {call} needs at least one value, got none; {instead}")
+            raise InvalidArgumentError(
+                f"list state {self._name!r}: {call} needs at least one value, got none; {instead}"
+            )
         return self._values.encode_many(rows)
 
     def _append(self, encoded: list[bytes]) -> None:

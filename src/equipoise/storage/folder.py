@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 import pyarrow.fs
 
-from equipoise.errors import AlreadyThere, Damaged, StorageFailed
+from equipoise.errors import AlreadyExistsError, DamagedError, StorageError
 from equipoise.failpoints import failpoint
 from equipoise.storage import object_store
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
@@ -96,7 +96,7 @@ class Storage:
             size += len(data)
             digest.update(data)
         if (size, digest.hexdigest()) != (file.size, file.sha256):
-            raise Damaged(
+            raise DamagedError(
                 f"{self.at(file.path)} has {size} bytes with the SHA-256 {digest.hexdigest()}; its commit says "
                 f"{file.size} bytes with {file.sha256}; restore the file from a copy"
             )
@@ -134,7 +134,7 @@ class Storage:
             file.write(data)
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a whole file unless there is one of that name, which raises ``AlreadyThere``.
+        """Write a whole file unless there is one of that name, which raises ``AlreadyExistsError``.
 
         With ``abilities.create_if_absent`` exactly one of several callers succeeds, provided that each has bytes of
         its own: after a failure the file is read back. The bytes of this caller mean that it won although the answer
@@ -145,12 +145,12 @@ class Storage:
         try:
             with self.writing(path, replace=False) as file:
                 file.write(data)
-        except StorageFailed as error:
+        except StorageError as error:
             found = self._found(path)
-            if found is None or (found != data and isinstance(error, AlreadyThere)):
+            if found is None or (found != data and isinstance(error, AlreadyExistsError)):
                 raise
             if found != data:
-                raise AlreadyThere(f"{self.at(path)} is there already") from error
+                raise AlreadyExistsError(f"{self.at(path)} is there already") from error
             self.sync(path)
 
     @contextmanager
@@ -228,7 +228,7 @@ class Storage:
         if not path:
             return self._root
         if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
-            raise Damaged(
+            raise DamagedError(
                 f"the path {path!r} leads out of {self.location}, and a record may only name files below it; restore "
                 "the file that names it from a copy"
             )
@@ -315,12 +315,14 @@ def _explained(verb: str, where: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise StorageFailed(
+        raise StorageError(
             f"{where} is not there; restore it from a copy, or go back to a version without it"
         ) from error
     except FileExistsError as error:
-        raise error if isinstance(error, AlreadyThere) else AlreadyThere(f"{where} is there already") from error
+        raise (
+            error if isinstance(error, AlreadyExistsError) else AlreadyExistsError(f"{where} is there already")
+        ) from error
     except OSError as error:
-        if isinstance(error, StorageFailed):
+        if isinstance(error, StorageError):
             raise
-        raise StorageFailed(f"could not {verb} {where}: {error}; {_ADVICE}") from error
+        raise StorageError(f"could not {verb} {where}: {error}; {_ADVICE}") from error

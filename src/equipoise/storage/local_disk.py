@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from typing import BinaryIO
 
-from equipoise.errors import StorageFailed
+from equipoise.errors import StorageError
 from equipoise.names import unique_name
 from equipoise.storage.store import TEMPORARY, Abilities, Entry, Store, Upload
 
@@ -105,7 +105,7 @@ class _LocalUpload(Upload):
         except OSError as error:
             if error.errno not in NO_HARD_LINKS:
                 raise
-            raise StorageFailed(
+            raise StorageError(
                 f"could not create {self._path}: its file system has no hard links ({error}), and without them a file "
                 "cannot be created only if it is absent; give a folder on a disk that has them (ext4, XFS, APFS, "
                 "NFS), or name the bucket behind a mount by its own URI (s3://, gs://, abfss://)"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from equipoise.errors import StorageFailed
+from equipoise.errors import StorageError
 from equipoise.storage.store import Abilities, Entry, Store, Upload
 
 LARGEST_BYTES = 5 << 30
@@ -103,7 +103,7 @@ class _Buffered(Upload):
 
     def complete(self) -> None:
         if len(self._pieces) > LARGEST_BYTES:
-            raise StorageFailed(
+            raise StorageError(
                 f"could not write {self._path}: it has {len(self._pieces)} bytes, and a conditional upload takes at "
                 f"most {LARGEST_BYTES}; let each task write less, with more partitions (numPartitions) or smaller "
                 "batches (for example maxFilesPerTrigger)"

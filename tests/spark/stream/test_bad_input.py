@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import StructType
 
-from equipoise import CheckpointInUse, InvalidArgument, LogBroken, Mismatch
+from equipoise import CheckpointInUseError, InvalidArgumentError, LogBrokenError, MismatchError
 from equipoise.spark import VectorProcessor, read_state, stateful
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -101,7 +101,7 @@ def stream(spark):
 )
 def test_stateful_refuses(stream, options, said):
     given = {"key": "k", "processor": Count(), "outputSchema": OUT} | options
-    with pytest.raises(InvalidArgument, match=said):
+    with pytest.raises(InvalidArgumentError, match=said):
         stateful(stream, **given)
 
 
@@ -109,7 +109,7 @@ def test_two_watermarks_are_refused(spark):
     rates = spark.readStream.format("rate").load()
     one, other = (rates.selectExpr("value AS k", f"timestamp AS {name}") for name in "tu")
     joined = one.withWatermark("t", "1 hour").join(other.withWatermark("u", "1 hour"), "k")
-    with pytest.raises(InvalidArgument, match=r"a watermark on each of t, u, .*withWatermark on one column only"):
+    with pytest.raises(InvalidArgumentError, match=r"a watermark on each of t, u, .*withWatermark on one column only"):
         stateful(joined, "k", Count(), OUT)
 
 
@@ -118,7 +118,7 @@ def test_a_column_with_a_dot_is_a_key_like_any_other(stream):
 
 
 def test_a_batch_dataframe_is_refused(spark):
-    with pytest.raises(InvalidArgument, match="this is a batch DataFrame, and stateful is for streams"):
+    with pytest.raises(InvalidArgumentError, match="this is a batch DataFrame, and stateful is for streams"):
         stateful(spark.range(3), "id", Count(), OUT)
 
 
@@ -131,12 +131,12 @@ def test_initial_state_must_have_the_key(stream, spark):
         ),
         (stream, "initialState must be a batch DataFrame"),
     ):
-        with pytest.raises(InvalidArgument, match=said):
+        with pytest.raises(InvalidArgumentError, match=said):
             stateful(stream, "k", Count(), OUT, initialState=initial)
 
 
 def test_a_sink_must_be_callable(stream, tmp_path):
-    with pytest.raises(InvalidArgument, match="sink must be a function of"):
+    with pytest.raises(InvalidArgumentError, match="sink must be a function of"):
         stateful(stream, "k", Count(), OUT).start("parquet", str(tmp_path))
     assert not list(tmp_path.iterdir())
 
@@ -148,7 +148,7 @@ def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
     def refused(said, stream=None, key="k", processor=None, **options):
         given = {"numPartitions": 2, "tailGroups": 8} | options
         made = stateful(stream or source.stream(), key, processor or Count(), OUT, **given)
-        with pytest.raises(Mismatch, match=said):
+        with pytest.raises(MismatchError, match=said):
             made.start(print, ours.checkpoint, trigger={"availableNow": True})
 
     refused(r"has key \['k'\] but \['j'\] was given; a query keeps its key", key="j")
@@ -176,16 +176,16 @@ def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
     )
     query.awaitTermination()
     assert [tuple(row) for row in sink] == [("a", 4)]
-    with pytest.raises(InvalidArgument, match="has 8 key groups for good, so it cannot use 9 partitions"):
+    with pytest.raises(InvalidArgumentError, match="has 8 key groups for good, so it cannot use 9 partitions"):
         stateful(source.stream(), "k", Count(), OUT, 9).start(print, ours.checkpoint, trigger=once)
 
     shutil.rmtree(f"{ours.checkpoint}/spark")
     with pytest.raises(
-        LogBroken, match=r"Spark's half is missing: the log .* ends with batch 3, .*both halves, from one copy"
+        LogBrokenError, match=r"Spark's half is missing: the log .* ends with batch 3, .*both halves, from one copy"
     ):
         ours(source.stream(), "k", Count(), OUT)
     shutil.move(f"{ours.checkpoint}/query", tmp_path)
-    with pytest.raises(LogBroken, match=r"query is not there, but .*log is"):
+    with pytest.raises(LogBrokenError, match=r"query is not there, but .*log is"):
         ours(source.stream(), "k", Count(), OUT)
 
 
@@ -195,7 +195,7 @@ def test_a_checkpoint_is_for_one_query_at_a_time(feed, ours, spark, collected):
     query = made.start(collected, ours.checkpoint)
     try:
         query.processAllAvailable()
-        with pytest.raises(CheckpointInUse, match=r"is running on .*; stop it first"):
+        with pytest.raises(CheckpointInUseError, match=r"is running on .*; stop it first"):
             made.start(print, ours.checkpoint)
         assert query.isActive
     finally:

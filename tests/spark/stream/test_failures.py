@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import Fenced, UserFunctionFailed
+from equipoise import FencedError, UserFunctionError
 from equipoise.spark import stateful
 from equipoise.spark.stream.failures import translated, translating
 from equipoise.state.fencing import claim
@@ -39,7 +39,7 @@ def recorded(name):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_message_of_several_lines_is_whole_and_ends_before_spark_goes_on(kind):
     error = translated(recorded(f"{kind}-processor"))
-    assert type(error) is UserFunctionFailed
+    assert type(error) is UserFunctionError
     said = "this row is poison\nsecond line of it\n\nlast line"
     assert str(error) == (
         f"ValueError in handleInputRows (/opt/jobs/job.py, line 23): {said}\n{CALLED}"
@@ -51,7 +51,7 @@ def test_a_message_of_several_lines_is_whole_and_ends_before_spark_goes_on(kind)
 @pytest.mark.parametrize("kind", KINDS)
 def test_causes_within_the_user_s_code_stay_in_its_message(kind):
     error = translated(recorded(f"{kind}-chained"))
-    assert type(error) is UserFunctionFailed
+    assert type(error) is UserFunctionError
     first = f"ValueError in handleInputRows (/opt/jobs/job.py, line 33): poison in two steps\n{CALLED}Traceback"
     assert str(error).startswith(first)
     assert "KeyError: 'user'\n\nThe above exception was the direct cause of the following" in str(error)
@@ -62,19 +62,19 @@ def test_causes_within_the_user_s_code_stay_in_its_message(kind):
 @pytest.mark.parametrize("method", ["", "-exception"], ids=["awaitTermination", "exception"])
 def test_the_error_that_ended_the_query_goes_before_the_one_that_was_being_handled(kind, method):
     failure = recorded(f"{kind}-fenced{method}")
-    assert "equipoise.errors.UserFunctionFailed: ValueError" in str(failure)
+    assert "equipoise.errors.UserFunctionError: ValueError" in str(failure)
     error = translated(failure)
-    assert type(error) is Fenced
+    assert type(error) is FencedError
     assert str(error) == FENCED
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_spark_s_whole_text_is_shown_below(kind):
     failure = recorded(f"{kind}-fenced")
-    with pytest.raises(Fenced) as caught, translating():
+    with pytest.raises(FencedError) as caught, translating():
         raise failure
     shown = "".join(traceback.format_exception(caught.value))
-    assert shown.endswith(f"equipoise.errors.Fenced: {FENCED}\n\nSpark's trace:\n{failure}\n")
+    assert shown.endswith(f"equipoise.errors.FencedError: {FENCED}\n\nSpark's trace:\n{failure}\n")
     assert shown.count("[STREAM_FAILED]") == str(failure).count("[STREAM_FAILED]")
 
 
@@ -84,7 +84,8 @@ OTHERS = [
     StreamingQueryException("Traceback (most recent call last):\nequipoise.errors.NoSuchError: it is not there"),
     StreamingQueryException("Traceback (most recent call last):\nequipoise.errors.ClassVar: an import of the module"),
     StreamingQueryException(
-        'Traceback (most recent call last):\n  File "job.py", line 1, in sink\nequipoise.errors.Damaged: a file\n\n'
+        'Traceback (most recent call last):\n  File "job.py", line 1, in sink\n'
+        "equipoise.errors.DamagedError: a file\n\n"
         "During handling of the above exception, another exception occurred:\n\n"
         'Traceback (most recent call last):\n  File "/py4j/clientserver.py", line 644, in _call_proxy\n'
         "OSError: the user's own error\n"
@@ -133,9 +134,9 @@ def test_a_processor_that_raises_is_named_first(started, collected):
     query = started(Failing(poison=2), collected)
     line = Failing.handleInputRows.__code__.co_firstlineno + 3
     said = rf"^ValueError in handleInputRows \(.*test_failures.py, line {line}\): this row is poison\nIt was called for"
-    with pytest.raises(UserFunctionFailed, match=said):
+    with pytest.raises(UserFunctionError, match=said):
         query.processAllAvailable()
-    with pytest.raises(UserFunctionFailed, match=said) as caught:
+    with pytest.raises(UserFunctionError, match=said) as caught:
         query.awaitTermination()
     assert "FOREACH_BATCH_USER_FUNCTION_ERROR" in "".join(traceback.format_exception(caught.value))
     assert str(query.exception()) == str(caught.value)
@@ -154,7 +155,7 @@ def test_an_initial_state_that_fails_is_named_first(feed, spark, collected, tmp_
     source = feed("k string, v int", [("a", 1)])
     initial = spark.createDataFrame([("a",)], "k string")
     made = stateful(source.stream(), "k", FailingAtOnce(), "k string", 1, tailGroups=8, initialState=initial)
-    with pytest.raises(UserFunctionFailed, match=r"^KeyError in handleInitialState \(.*, line \d+\): 'start'\n"):
+    with pytest.raises(UserFunctionError, match=r"^KeyError in handleInitialState \(.*, line \d+\): 'start'\n"):
         made.start(collected, str(tmp_path / "checkpoint"))
 
 
@@ -168,9 +169,9 @@ def test_a_sink_that_raises_is_named_first_and_the_batch_is_said_to_be_due(start
         rf"^OSError in the sink \(.*test_failures.py, line {line}, in full\): the sink is full\n"
         r"Batch 0 is committed and not delivered\. Mend the sink and start the query again"
     )
-    with pytest.raises(UserFunctionFailed, match=said):
+    with pytest.raises(UserFunctionError, match=said):
         query.awaitTermination()
-    assert type(query.exception()) is UserFunctionFailed
+    assert type(query.exception()) is UserFunctionError
 
 
 def test_a_query_that_was_taken_over_says_so(started, tmp_path):
@@ -178,7 +179,7 @@ def test_a_query_that_was_taken_over_says_so(started, tmp_path):
         claim(Storage(str(tmp_path / "checkpoint")), lambda _: False)
 
     query = started(Failing(), overtaken)
-    with pytest.raises(Fenced, match=r"^another query has taken over .*; this query stops"):
+    with pytest.raises(FencedError, match=r"^another query has taken over .*; this query stops"):
         query.awaitTermination()
-    assert type(query.exception()) is Fenced
+    assert type(query.exception()) is FencedError
     assert query.exception().code == "FENCED"

@@ -17,17 +17,25 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise import Fenced, InvalidArgument, Mismatch, Plan, StorageFailed, UserFunctionFailed, failpoints
+from equipoise import (
+    FencedError,
+    InvalidArgumentError,
+    MismatchError,
+    Plan,
+    StorageError,
+    UserFunctionError,
+    failpoints,
+)
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 from equipoise.spark.rows.routing import group_column
 from equipoise.spark.stream import engine
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
-from equipoise.state.contents import group_entries, local_states
 from equipoise.state.entries import parse_entry
 from equipoise.state.fencing import Epoch, claim
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.state_dump import group_entries, local_states
 
 ROWS = pa.schema({"k": pa.string(), "v": pa.int64()})
 COUNTS = pa.schema({"k": pa.string(), "n": pa.int64(), "total": pa.int64()})
@@ -63,7 +71,7 @@ class SumOfMany(VectorProcessor):
         return pa.table({"k": batch.keys["k"], "n": n, "total": total})
 
 
-class Order(StatefulProcessor):
+class BatchSpec(StatefulProcessor):
     """Yields how many frames a key came in, and its values in the order they came."""
 
     def init(self, handle):
@@ -79,7 +87,7 @@ class Order(StatefulProcessor):
         pass
 
 
-class Noting(Order):
+class Noting(BatchSpec):
     """Yields the name of its second variable, as often as its key had rows."""
 
     def __init__(self, variable):
@@ -157,7 +165,7 @@ def test_a_batch_may_have_no_rows(tmp_path):
 
 def test_rows_of_a_key_come_in_their_order_and_in_frames(tmp_path):
     output = pa.schema({"k": pa.string(), "text": pa.string(), "frames": pa.int64()})
-    query = LocalQuery(Order(), "k", ROWS, output, str(tmp_path), orderBy="v", batchRows=3, numPartitions=1)
+    query = LocalQuery(BatchSpec(), "k", ROWS, output, str(tmp_path), orderBy="v", batchRows=3, numPartitions=1)
     assert found(query.process(frame(*(("a", 9 - v) for v in range(10))))) == [("a", "0123456789", 4)]
     assert found(query.process(frame(("a", 2), ("a", 1)))) == [("a", "012345678912", 1)]
 
@@ -185,9 +193,9 @@ def test_wishes_are_followed(tmp_path):
     query.plain_hash()
     query.unpin()
     assert found(query.process(frame(("a", 1)))) == [("a", 4, 4)]
-    with pytest.raises(InvalidArgument, match="there is no plan 9; there are 0, 1, 2"):
+    with pytest.raises(InvalidArgumentError, match="there is no plan 9; there are 0, 1, 2"):
         query.rollback(9)
-    with pytest.raises(InvalidArgument, match="exceeds the 256 tail groups"):
+    with pytest.raises(InvalidArgumentError, match="exceeds the 256 tail groups"):
         query.rescale(1000)
 
 
@@ -244,9 +252,9 @@ def test_initial_state_is_taken_once(tmp_path):
     assert found(query.process(frame(("a", 1)))) == [("a", 11, 101)]
     query = summing(tmp_path, initialState=given)
     assert query.state()[("a",)] == {"buffer": (11, 101)}
-    with pytest.raises(InvalidArgument, match="initialState has no column 'k'"):
+    with pytest.raises(InvalidArgumentError, match="initialState has no column 'k'"):
         summing(tmp_path / "other", initialState=given.drop(columns="k"))
-    with pytest.raises(InvalidArgument, match="initialState lacks the column 'n' of the state; it has k, total"):
+    with pytest.raises(InvalidArgumentError, match="initialState lacks the column 'n' of the state; it has k, total"):
         summing(tmp_path / "other", initialState=given.drop(columns="n"))
     query = summing(tmp_path / "turned", initialState=given[["total", "n", "k"]])
     assert query.state()[("a",)] == {"buffer": (10, 100)}
@@ -325,7 +333,7 @@ def test_a_vectorised_processor_takes_its_initial_state_as_it_is(tmp_path):
     assert found(query.process(frame(("a", 1), ("c", 1)))) == [("a", 11, 101), ("c", 1, 1)]
     twice = pd.concat([given, given])
     for rows in (1, 100):  # in one record batch or in several
-        with pytest.raises(InvalidArgument, match="several rows for one key"):
+        with pytest.raises(InvalidArgumentError, match="several rows for one key"):
             summing(tmp_path / f"twice-{rows}", SumOfMany(), initialState=twice, batchRows=rows)
 
 
@@ -346,14 +354,14 @@ class Failing(Sum):
 def test_a_batch_that_failed_has_not_happened(tmp_path):
     query = summing(tmp_path, Failing())
     query.process(frame(("a", 1)))
-    with pytest.raises(UserFunctionFailed, match="negative"):
+    with pytest.raises(UserFunctionError, match="negative"):
         query.process(frame(("a", 1), ("b", -1)))
     assert query.batch == 1
     assert query.state() == {("a",): {"buffer": (1, 1)}}
     assert found(query.process(frame(("a", 1), ("b", 1)))) == [("a", 2, 2), ("b", 1, 1)]
 
 
-class Forgetting(Order):
+class Forgetting(BatchSpec):
     """The same after a change of mind: the text goes, and a count comes."""
 
     def init(self, handle):
@@ -364,13 +372,13 @@ class Forgetting(Order):
 def test_a_removed_variable_is_deleted_once_and_not_at_every_start(tmp_path, monkeypatch):
     asked, run = [], LocalJobs.run
 
-    def watching(self, rows, plan, order, **more):
-        asked.append(set(order.removed_tags))
-        return run(self, rows, plan, order, **more)
+    def watching(self, rows, plan, batch_spec, **more):
+        asked.append(set(batch_spec.removed_tags))
+        return run(self, rows, plan, batch_spec, **more)
 
     monkeypatch.setattr(LocalJobs, "run", watching)
     schema = pa.schema({"k": pa.string(), "text": pa.string(), "frames": pa.int64()})
-    for processor in (Order(), Forgetting(), Forgetting()):
+    for processor in (BatchSpec(), Forgetting(), Forgetting()):
         with LocalQuery(processor, "k", ROWS, schema, str(tmp_path)) as query:
             for _ in range(2):
                 query.process(frame(("a", 1), ("b", 2)))
@@ -388,7 +396,7 @@ def test_states_of_a_version_that_the_query_leaves_behind_are_told(tmp_path):
     next(states)
     query.process(rows)
     query._epoch.storage.delete_folder(f"changes/{1:020d}")  # as it goes some batches after a snapshot
-    with pytest.raises(StorageFailed, match=r"version 1 of .* is no longer kept: the query has gone on to version 2 "):
+    with pytest.raises(StorageError, match=r"version 1 of .* is no longer kept: the query has gone on to version 2 "):
         list(states)
 
 
@@ -400,7 +408,7 @@ def test_a_query_that_is_taken_over_after_its_commit_delivers_nothing(tmp_path, 
         return real(*args)
 
     monkeypatch.setattr(LocalJobs, "outputs", meanwhile)
-    with pytest.raises(Fenced, match="another query has taken over"):
+    with pytest.raises(FencedError, match="another query has taken over"):
         query.process(frame(("a", 1)))
     assert CommitLog(query._epoch.storage).head() == 1
     assert query._delivered == []
@@ -415,7 +423,7 @@ def process_late(query, rows):
         if len(checks) > 1:
             real(epoch)
 
-    with mock.patch.object(Epoch, "check", check), pytest.raises(Fenced, match="another query has taken over"):
+    with mock.patch.object(Epoch, "check", check), pytest.raises(FencedError, match="another query has taken over"):
         query.process(rows)
 
 
@@ -453,7 +461,7 @@ def test_a_record_of_other_state_variables_that_came_first_is_not_gone_on_from(t
     def started(variable):
         return LocalQuery(Noting(variable), "k", ROWS, schema, str(tmp_path))
 
-    with LocalQuery(Order(), "k", ROWS, schema, str(tmp_path)) as query:
+    with LocalQuery(BatchSpec(), "k", ROWS, schema, str(tmp_path)) as query:
         query.process(rows)
     first, second = started("old"), started("new")
 
@@ -463,9 +471,9 @@ def test_a_record_of_other_state_variables_that_came_first_is_not_gone_on_from(t
             process_late(first, rows)
 
     monkeypatch.setattr(failpoints, "watchers", [meanwhile])
-    with pytest.raises(Mismatch, match=r"with the state variables old, text, .* start this query again"):
+    with pytest.raises(MismatchError, match=r"with the state variables old, text, .* start this query again"):
         second.process(rows)
-    with pytest.raises(Mismatch, match="start this query again"):
+    with pytest.raises(MismatchError, match="start this query again"):
         second.process(rows)
     third = started("new")
     assert [sorted(third.process(rows)["text"]) for _ in range(3)] == [["old"] * 2, ["new"] * 2, ["newnew"] * 2]
@@ -479,22 +487,22 @@ def test_a_query_that_is_taken_over_before_it_delivers_again_does_not(tmp_path, 
             query.process(frame(("a", 1)))
     assert CommitLog(query._epoch.storage).head() == 1
     claim(query._epoch.storage, lambda _: False)
-    with pytest.raises(Fenced, match="another query has taken over"):
+    with pytest.raises(FencedError, match="another query has taken over"):
         query.process(frame(("a", 1)))
     assert query._delivered == []
 
 
 def test_wrong_arguments_are_told(tmp_path):
-    with pytest.raises(InvalidArgument, match="'z' is not a column of inputSchema"):
+    with pytest.raises(InvalidArgumentError, match="'z' is not a column of inputSchema"):
         LocalQuery(Sum(), "z", ROWS, COUNTS, str(tmp_path))
-    with pytest.raises(InvalidArgument, match="no option trigr"):
+    with pytest.raises(InvalidArgumentError, match="no option trigr"):
         summing(tmp_path, trigr=1)
-    with pytest.raises(InvalidArgument, match="tailGroups"):
+    with pytest.raises(InvalidArgumentError, match="tailGroups"):
         summing(tmp_path, tailGroups=3)
     query = summing(tmp_path)
-    with pytest.raises(InvalidArgument, match="the rows have no column 'v'"):
+    with pytest.raises(InvalidArgumentError, match="the rows have no column 'v'"):
         query.process(pd.DataFrame({"k": ["a"]}))
-    with pytest.raises(Mismatch, match="tailGroups is fixed"):
+    with pytest.raises(MismatchError, match="tailGroups is fixed"):
         summing(tmp_path, tailGroups=64)
 
 
@@ -505,7 +513,7 @@ def test_text_schemas_need_a_session(monkeypatch):
         raise PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
 
     monkeypatch.setattr(StructType, "fromDDL", without_session)
-    with pytest.raises(InvalidArgument, match=r"'k string' is text.*give a StructType, or start a session first"):
+    with pytest.raises(InvalidArgumentError, match=r"'k string' is text.*give a StructType, or start a session first"):
         LocalSchemas("UTC").arrow("k string")
 
 
@@ -591,7 +599,7 @@ def test_keys_are_hashed_and_placed_as_spark_does(spark):
 
 
 def test_a_key_that_cannot_be_hashed_without_spark_is_told():
-    with pytest.raises(InvalidArgument, match="without Spark a key cannot be a list"):
+    with pytest.raises(InvalidArgumentError, match="without Spark a key cannot be a list"):
         key_fingerprints(pa.table({"k": [[1], [2]]}))
 
 
@@ -616,5 +624,5 @@ def test_a_sink_that_does_not_end_is_not_waited_for_without_end(tmp_path, monkey
     with summing(tmp_path) as query:
         query.process(frame(("a", 1)))
         assert not query._engine.deliver_last(None)
-        with query._engine._running, pytest.raises(UserFunctionFailed, match=r"sink is still busy .* start the query"):
+        with query._engine._running, pytest.raises(UserFunctionError, match=r"sink is still busy .* start the query"):
             query._engine.deliver_last(None)

@@ -10,7 +10,7 @@ from equipoise.hashing import fingerprints
 from equipoise.metrics import load_imbalance
 from equipoise.spark import Aggregator, KeyBatch, LocalQuery, VectorProcessor
 from equipoise.spark.stream.local_jobs import LocalJobs
-from equipoise.state.history import history_rows
+from equipoise.state.history import batch_log_rows
 
 COUNT = StructType([StructField("n", LongType())])
 ROWS, COUNTS = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
@@ -65,7 +65,7 @@ def test_plain_hash_is_scored_as_if_no_key_were_isolated_or_split(tmp_path):
     for _ in range(4):
         query.process(pd.DataFrame({"k": keys}))
     by_hash = load_imbalance(np.bincount(fingerprints(keys) % 16 % 4, minlength=4))
-    rows = history_rows(str(tmp_path))
+    rows = batch_log_rows(str(tmp_path))
     assert query.plan.widths, "the hot key is in pieces"
     assert [row["imbalance_rows_hash"] for row in rows] == pytest.approx([by_hash] * 4)
     assert rows[0]["imbalance_rows"] == pytest.approx(by_hash)

@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import InvalidArgument, LogBroken, UserFunctionFailed
+from equipoise import InvalidArgumentError, LogBrokenError, UserFunctionError
 from equipoise.spark import history, read_state, sinks
 from equipoise.spark.stream import jobs
 from equipoise.spark.stream.placement import Placement
@@ -63,7 +63,7 @@ class FailingOnce:
 def test_a_sink_that_failed_is_given_the_same_rows_again(feed, ours):
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("b", 4)])
     sink = FailingOnce(1)
-    with pytest.raises(UserFunctionFailed, match=r"^OSError in the sink .*: the sink is full"):
+    with pytest.raises(UserFunctionError, match=r"^OSError in the sink .*: the sink is full"):
         ours(source.stream(), "k", Random(), OUT, sink=sink)
     ours(source.stream(), "k", Random(), OUT, sink=sink)
     batches, rows = zip(*sink.given, strict=True)
@@ -104,7 +104,7 @@ def test_a_lost_output_is_not_passed_over_even_if_the_session_says_so(feed, ours
 
     source = feed("k string, v int", [("a", 1)])
     ignoring = conf(spark__sql__files__ignoreCorruptFiles="true", spark__sql__files__ignoreMissingFiles="true")
-    with ignoring, pytest.raises(UserFunctionFailed) as failure:
+    with ignoring, pytest.raises(UserFunctionError) as failure:
         ours(source.stream(), "k", Random(), OUT, 1, sink=damaging)
     assert lost[0] in str(failure.value)
 
@@ -121,7 +121,7 @@ def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):
 def test_user_code_that_failed_can_be_mended(feed, ours, spark):
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3), ("b", 13)], [("b", 4)])
     key = spark.createDataFrame([("b",)], "k string").select(F.lower(F.hex(F.xxhash64("k")))).first()[0].rjust(16, "0")
-    with pytest.raises(UserFunctionFailed) as failure:
+    with pytest.raises(UserFunctionError) as failure:
         ours(source.stream(), "k", Random(poison=13), OUT)
     first, second, *trace = str(failure.value).splitlines()
     assert re.fullmatch(r"ValueError in handleInputRows \(.*test_redelivery.py, line \d+\): this row is poison", first)
@@ -142,7 +142,9 @@ def test_two_halves_of_different_times_are_told_apart(feed, ours, tmp_path):
     ours(source.stream(), "k", Random(), OUT)
     shutil.rmtree(f"{ours.checkpoint}/spark")
     shutil.copytree(tmp_path / "old", f"{ours.checkpoint}/spark")
-    with pytest.raises(LogBroken, match=r"Spark's half is older than the log: .*batch 2, .*after 0; .*from one copy"):
+    with pytest.raises(
+        LogBrokenError, match=r"Spark's half is older than the log: .*batch 2, .*after 0; .*from one copy"
+    ):
         ours(source.stream(), "k", Random(), OUT)
 
 
@@ -221,18 +223,18 @@ class WrongOutput(AllTypes):
     [
         (
             pd.DataFrame({"k": ["a"]}),
-            InvalidArgument,
+            InvalidArgumentError,
             r"^the function yielded columns \['k'\], but outputSchema has .*; n missing",
         ),
         (
             pd.DataFrame({"k": ["a"], "n": ["x"]}),
-            InvalidArgument,
+            InvalidArgumentError,
             "^column 'n' that the function yielded does not fit outputSchema .int64.",
         ),
         (
             [("a", 1)],
-            UserFunctionFailed,
-            "^InvalidArgument in handleInputRows: the function must yield pandas DataFrames, got a list",
+            UserFunctionError,
+            "^InvalidArgumentError in handleInputRows: the function must yield pandas DataFrames, got a list",
         ),
     ],
     ids=["missing", "wrong type", "no frame"],

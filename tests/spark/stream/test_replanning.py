@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import InvalidArgument, fingerprints
+from equipoise import InvalidArgumentError, fingerprints
 from equipoise.spark import history, read_state, stateful
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -137,11 +137,11 @@ def test_a_running_query_does_what_it_is_told(feed, tmp_path, collected):
         query.unpin()
         last = batches(1)
         assert (last.action, last.applied) == ("replan", True)
-        with pytest.raises(InvalidArgument, match="there is no plan 99; there are 0, 1"):
+        with pytest.raises(InvalidArgumentError, match="there is no plan 99; there are 0, 1"):
             query.rollback(99)
-        with pytest.raises(InvalidArgument, match="numPartitions 17 exceeds the 16 tail groups"):
+        with pytest.raises(InvalidArgumentError, match="numPartitions 17 exceeds the 16 tail groups"):
             query.rescale(17)
-        with pytest.raises(InvalidArgument, match="numPartitions"):
+        with pytest.raises(InvalidArgumentError, match="numPartitions"):
             query.rescale(0)
         reasons = [row.reason for row in query.history().dataframe().where("action = 'hold'").collect()]
         assert reasons == ["plan 1 was asked for", "plain hash was asked for"]

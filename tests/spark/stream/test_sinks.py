@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from equipoise import Damaged, Fenced, InvalidArgument, Mismatch
+from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError
 from equipoise.spark import sinks
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.outputs import Outputs
@@ -88,7 +88,7 @@ def test_a_driver_that_was_taken_over_does_not_delete_the_half_copy_of_its_succe
     checkpoint, spark, tmp_path, table
 ):
     def taken_over():
-        raise Fenced("another query has taken over")
+        raise FencedError("another query has taken over")
 
     half = [tmp_path / "out" / f".part-{0:020d}-00000.parquet.half.tmp", tmp_path / "table/batch=0/.part-0.half.tmp"]
     for path in half:
@@ -97,7 +97,7 @@ def test_a_driver_that_was_taken_over_does_not_delete_the_half_copy_of_its_succe
     late = replace(checkpoint.batch(0, [1]), check=taken_over, empty=lambda: rows(spark))
     into_table = sinks.table(table, path=f"{tmp_path}/table")
     for sink in (sinks.parquet(f"{tmp_path}/out"), into_table):
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedError):
             deliver(sink, late)
     assert all(path.read_bytes() == b"of the successor" for path in half)
     deliver(into_table, replace(late, check=lambda: None))
@@ -110,7 +110,7 @@ def test_another_file_in_the_place_of_a_part_is_an_error_and_stays(checkpoint, t
     taken = tmp_path / "out" / f"part-{0:020d}-00000.parquet"
     taken.parent.mkdir()
     taken.write_bytes(data)
-    with pytest.raises(Mismatch, match=rf"{taken} is there with other bytes .*give the query a folder of its own"):
+    with pytest.raises(MismatchError, match=rf"{taken} is there with other bytes .*give the query a folder of its own"):
         deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == {taken.name: data}
 
@@ -119,7 +119,7 @@ def test_a_damaged_output_is_not_delivered(checkpoint, tmp_path):
     batch = checkpoint.batch(0, [1, 2, 3])
     path = tmp_path / "cp" / batch.files[0].path
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(Damaged, match=rf"{path.name} does not match the SHA-256 in its commit .*restore the file"):
+    with pytest.raises(DamagedError, match=rf"{path.name} does not match the SHA-256 in its commit .*restore the file"):
         deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == {}
 
@@ -130,7 +130,9 @@ def test_a_damaged_output_is_not_delivered(checkpoint, tmp_path):
 )
 def test_an_option_that_a_copy_cannot_honour_is_refused_by_name(make, options):
     name, value = list(options.items())[-1]
-    with pytest.raises(InvalidArgument, match=rf"cannot honour the option {name}={value!r}; leave it out, or give"):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"cannot honour the option {name}={value!r}; leave it out, or give"
+    ):
         make("target", **options)
 
 
@@ -155,7 +157,9 @@ def test_a_table_is_created_and_replays_are_harmless(spark, tmp_path, table, at)
 
 def test_a_table_with_other_columns_is_refused(spark, tmp_path, table):
     spark.sql(f"CREATE TABLE {table} (n int, text string, batch bigint) USING parquet PARTITIONED BY (batch)")
-    with pytest.raises(Mismatch, match=rf"{table} has the columns struct<n:int.*output with the batch is struct<n:big"):
+    with pytest.raises(
+        MismatchError, match=rf"{table} has the columns struct<n:int.*output with the batch is struct<n:big"
+    ):
         deliver(sinks.table(table), Checkpoint(tmp_path / "cp", spark).batch(0, [1]))
     assert spark.table(table).count() == 0
 
@@ -168,7 +172,9 @@ def test_a_table_may_lie_below_any_path_and_is_checked_before_anything_is_commit
     deliver(sink, checkpoint.batch(0, [1]))
     deliver(sinks.table(table), checkpoint.batch(1, [2]))
     assert sorted(map(tuple, spark.table(table).collect())) == [(1, "text 1", 0), (2, "text 2", 1)]
-    with pytest.raises(Mismatch, match=rf"keeps its files in .*it's a place, and path is {tmp_path}/other; leave path"):
+    with pytest.raises(
+        MismatchError, match=rf"keeps its files in .*it's a place, and path is {tmp_path}/other; leave path"
+    ):
         sinks.table(table, path=f"{tmp_path}/other").prepare(rows(spark))
 
 
@@ -182,7 +188,7 @@ def test_types_and_names_that_sql_would_need_quoted_are_taken(spark, table):
 
 
 def test_an_output_column_of_the_name_of_the_partition_is_refused(spark, table):
-    with pytest.raises(InvalidArgument, match=r"the output has a column 'batch', .*give that column another name"):
+    with pytest.raises(InvalidArgumentError, match=r"the output has a column 'batch', .*give that column another name"):
         sinks.table(table).prepare(spark.createDataFrame([], "n long, batch long"))
     assert not spark.catalog.tableExists(table)
 
@@ -190,15 +196,17 @@ def test_an_output_column_of_the_name_of_the_partition_is_refused(spark, table):
 def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tmp_path, table):
     checkpoint = Checkpoint(tmp_path / "cp", spark)
     spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING json PARTITIONED BY (batch)")
-    with pytest.raises(Mismatch, match=r"has the format 'json', .*give start\(\) a function of \(DataFrame, batch\)"):
+    with pytest.raises(
+        MismatchError, match=r"has the format 'json', .*give start\(\) a function of \(DataFrame, batch\)"
+    ):
         deliver(sinks.table(table), checkpoint.batch(0, [1]))
     spark.sql(f"DROP TABLE {table}")
     spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING parquet")
-    with pytest.raises(Mismatch, match=rf"{table} is partitioned by nothing.*by batch"):
+    with pytest.raises(MismatchError, match=rf"{table} is partitioned by nothing.*by batch"):
         deliver(sinks.table(table), checkpoint.batch(0, [1]))
     assert spark.table(table).count() == 0
     for name in ("delta", "iceberg", "orc"):
-        with pytest.raises(InvalidArgument, match=rf"cannot write a table of format '{name}'; give start\(\)"):
+        with pytest.raises(InvalidArgumentError, match=rf"cannot write a table of format '{name}'; give start\(\)"):
             sinks.table(table, format=name)
 
 
@@ -212,7 +220,7 @@ def test_the_console_shows_each_batch(spark, capsys):
 
 def test_kafka_needs_to_know_where(spark):
     for servers, topic in (("", "t"), ("s:9092", "")):
-        with pytest.raises(InvalidArgument, match="servers and a topic"):
+        with pytest.raises(InvalidArgumentError, match="servers and a topic"):
             sinks.kafka(servers, topic)
     with pytest.raises(AnalysisException, match=r"(?i)failed to find data source: kafka"):
         sinks.kafka("localhost:9", "t", key="n")(rows(spark, 1), 0)

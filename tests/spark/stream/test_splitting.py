@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from equipoise import Plan, UserFunctionFailed
+from equipoise import Plan, UserFunctionError
 from equipoise.spark import Aggregator, LocalQuery, history, read_state
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
@@ -158,7 +158,7 @@ def test_a_failing_reduce_of_a_split_key_names_the_key(tmp_path):
     bad = batch("a", 0.7, seed=9)
     bad.loc[bad["k"] == "a", "v"] = -1
     said = r"^ValueError in reduce \(.*, line \d+\): negative\nIt was called for key [0-9a-f]{16} in batch 3"
-    with pytest.raises(UserFunctionFailed, match=said):
+    with pytest.raises(UserFunctionError, match=said):
         running.process(bad)
     running.process(batch("a", 0.7, seed=9))
 

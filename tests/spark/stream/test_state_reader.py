@@ -14,7 +14,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import InvalidArgument, LogBroken, Mismatch
+from equipoise import InvalidArgumentError, LogBrokenError, MismatchError
 from equipoise.spark import history, read_state, stateful
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -84,10 +84,12 @@ def test_state_of_all_kinds_at_every_version(feed, ours, spark):
     first = {row.k: row.value.n for row in read_state(ours.checkpoint, 1, spark=spark).collect()}
     assert first == {"a": 1, "b": 1}
     for version in (-1, 99):
-        with pytest.raises(InvalidArgument, match=f"version {version} of .* is not kept; versions 0 to"):
+        with pytest.raises(InvalidArgumentError, match=f"version {version} of .* is not kept; versions 0 to"):
             read_state(ours.checkpoint, version, spark=spark)
     shutil.rmtree(min(Path(ours.checkpoint, "changes").iterdir()))
-    with pytest.raises(InvalidArgument, match=r"version 1 of .* is not kept any more: .*changes/.* is gone; .*retain"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"version 1 of .* is not kept any more: .*changes/.* is gone; .*retain"
+    ):
         read_state(ours.checkpoint, 1, spark=spark)
 
 
@@ -161,9 +163,9 @@ def test_state_and_history_of_a_query_without_batches_are_empty(feed, ours, spar
     ours(feed("k string, v int").stream(), "k", Kinds(), "k string", timeMode="processingTime")
     assert read_state(ours.checkpoint, spark=spark).columns == ["k", "value", "items", "map", "short", "timers"]
     assert read_state(ours.checkpoint, spark=spark).count() == 0
-    with pytest.raises(LogBroken, match="there is no query in"):
+    with pytest.raises(LogBrokenError, match="there is no query in"):
         read_state(str(tmp_path / "nowhere"), spark=spark)
-    with pytest.raises(LogBroken, match="there is no query in"):
+    with pytest.raises(LogBrokenError, match="there is no query in"):
         history(str(tmp_path / "nowhere"), spark=spark)
 
 
@@ -248,5 +250,5 @@ class SameName(Renewed):
 
 def test_a_variable_with_the_name_of_a_key_column_cannot_be_shown_beside_it(feed, ours, spark):
     ours(feed("k string, v int").stream(), "k", SameName(), "k string, n int, items string")
-    with pytest.raises(Mismatch, match="state variable 'k' has the name of another column"):
+    with pytest.raises(MismatchError, match="state variable 'k' has the name of another column"):
         read_state(ours.checkpoint, spark=spark)

@@ -150,7 +150,7 @@ def test_a_delivery_on_stop_that_fails_is_told_and_made_at_the_next_start(source
     with caplog.at_level(logging.WARNING):
         stop(start(source, tmp_path, sink), sink)
     said = (
-        "the last committed batch is not delivered; the next start delivers it: UserFunctionFailed: OSError in the sink"
+        "the last committed batch is not delivered; the next start delivers it: UserFunctionError: OSError in the sink"
     )
     assert said in caplog.text
     assert "raise OSError" in caplog.text

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import StructType
 
-from equipoise import EquipoiseError, InvalidArgument, UserFunctionFailed
+from equipoise import EquipoiseError, InvalidArgumentError, UserFunctionError
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 
 INPUT = StructType().add("k", "string").add("v", "long")
@@ -72,7 +72,7 @@ class Finishes(Aggregator):
     [
         (
             Gives({"k": ["a"], "t": ["not a date"]}),
-            InvalidArgument,
+            InvalidArgumentError,
             (
                 r"^column 't' that the function yielded does not fit outputSchema \(timestamp.*\): .*not a date"
                 r"(.|\n)*; convert it in the function, or change outputSchema"
@@ -80,22 +80,22 @@ class Finishes(Aggregator):
         ),
         (
             Gives({"k": ["a"]}),
-            InvalidArgument,
+            InvalidArgumentError,
             r"^the function yielded columns \['k'\], but outputSchema has \['k', 't'\]; t missing, yield a column for",
         ),
         (
             Parses({}),
-            UserFunctionFailed,
+            UserFunctionError,
             r"^ValueError in handleInputRows \(.*test_user_code_messages.py, line \d+, in parsed\): invalid literal",
         ),
         (
             GivesAtOnce(pd.DataFrame({"k": ["a"]})),
-            InvalidArgument,
+            InvalidArgumentError,
             r"^process must give a pyarrow.Table or None, got a DataFrame",
         ),
         (
             GivesAtOnce(pa.table({"k": ["a"], "t": ["not a date"]})),
-            InvalidArgument,
+            InvalidArgumentError,
             (
                 r"^process gave k string, t string, which does not fit outputSchema, k string, t timestamp(.|\n)*; "
                 "cast it in process, or change outputSchema"
@@ -103,8 +103,8 @@ class Finishes(Aggregator):
         ),
         (
             Finishes(),
-            UserFunctionFailed,
-            r"^InvalidArgument in handleInputRows: finish gave 3 values, but outputSchema has \['k', 't'\]; give one",
+            UserFunctionError,
+            r"^InvalidArgumentError in handleInputRows: finish gave 3 values, but outputSchema has \['k', 't'\]",
         ),
     ],
     ids=["wrong type", "missing column", "helper", "no table", "wrong type at once", "too many values"],

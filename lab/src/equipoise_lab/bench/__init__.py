@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_pyspark
 from equipoise_lab.bench.harness import Context, Report, Result, environment
 
@@ -51,7 +51,7 @@ NEED_DATA = {"batch-real", "stream-real"}
 def benchmark(name: str) -> ModuleType:
     """Module of a benchmark."""
     if name not in BENCHMARKS:
-        raise InvalidArgument(f"there is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}")
+        raise InvalidArgumentError(f"there is no benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}")
     try:
         return import_module(BENCHMARKS[name])
     except ModuleNotFoundError as error:
@@ -73,7 +73,7 @@ def page(name: str) -> Callable[[Report], str]:
     """What writes the page of a benchmark from its report; most have none."""
     write: Callable[[Report], str] | None = getattr(benchmark(name), "page", None)
     if write is None:
-        raise InvalidArgument(f"benchmark {name!r} writes no page; `equipoise-lab bench peers --page FILE` does")
+        raise InvalidArgumentError(f"benchmark {name!r} writes no page; `equipoise-lab bench peers --page FILE` does")
     return write
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.bench.batch import SLOTS, Case, compare, warm_up
 from equipoise_lab.bench.harness import Context, Result
 from equipoise_lab.bench.local_spark import as_parquet, local_spark
@@ -16,7 +16,9 @@ _PARTITIONS = 32
 def run(context: Context) -> Result:
     """Time every data set at hand."""
     if context.data is None:
-        raise InvalidArgument(f"batch-real measures real data; pass --data DIR with {', '.join(_FILES)} as Parquet")
+        raise InvalidArgumentError(
+            f"batch-real measures real data; pass --data DIR with {', '.join(_FILES)} as Parquet"
+        )
     metrics: dict[str, float] = {}
     samples: dict[str, object] = {}
     with local_spark(SLOTS) as spark:

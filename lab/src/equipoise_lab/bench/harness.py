@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import track
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class Context:
             return None
         path = self.data / name
         if not path.is_file():
-            raise InvalidArgument(f"{path} does not exist; --data must name the folder that holds {name}")
+            raise InvalidArgumentError(f"{path} does not exist; --data must name the folder that holds {name}")
         return path
 
 

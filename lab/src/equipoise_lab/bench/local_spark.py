@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_java
 
 
@@ -105,7 +105,7 @@ def local_spark(slots: int, *, executors: bool = False, or_more: bool = False) -
 
 def _started(master: str) -> SparkSession:
     if SparkSession.getActiveSession() is not None:
-        raise InvalidArgument("a Spark session is active in this process, with slots of its own; stop it first")
+        raise InvalidArgumentError("a Spark session is active in this process, with slots of its own; stop it first")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return (
         SparkSession.builder.master(master)

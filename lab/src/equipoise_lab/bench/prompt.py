@@ -27,7 +27,7 @@ from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.spark.prompt.stages import Stages
 from equipoise.spark.rows.columns import PART
 from equipoise.spark.rows.keyed_frames import Part
-from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.state.codec import row_codec
 from equipoise.state.ownership import Handover
 from equipoise_lab.bench.contenders.grouped import SlowCount
@@ -133,7 +133,7 @@ def process(
         stages = Stages(_TimedCount(service / 2), _BUFFER, serving(service / 2), combine, allocation)
         rows = _blocks(spark, folder, batch)
         start = time.perf_counter()
-        reduced = stages.reduced(rows, ["key"], SLOTS, _order())
+        reduced = stages.reduced(rows, ["key"], SLOTS, _batch_spec())
         found = reduced.select(F.spark_partition_id().alias("task"), PART).toArrow()
         seconds = time.perf_counter() - start
     tasks, buffers = np.zeros(SLOTS), row_codec(_BUFFER)
@@ -165,9 +165,9 @@ def taken_by_each(
     for name in taken if warm_up else ():
         process(spark, arrivals, name, 0.0, combine=True)
     turns = [*taken, *(name for name in taken if name == "prompt")]
-    order = random.Random(0)  # noqa: S311 - shuffles measurements
+    batch_spec = random.Random(0)  # noqa: S311 - shuffles measurements
     for _ in range(repeats):
-        for name in order.sample(turns, len(turns)):
+        for name in batch_spec.sample(turns, len(turns)):
             for each, seconds in services.items():
                 taken[name][each].append(process(spark, arrivals, name, seconds, combine=True))
     return taken
@@ -224,9 +224,9 @@ def serving(seconds_per_row: float) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.mapInArrow(serve, rows.schema)
 
 
-def _order() -> Order:
+def _batch_spec() -> BatchSpec:
     nothing = Handover({}, {})
-    return Order(
+    return BatchSpec(
         location="", query="", run="", version=1, time_ms=0, watermark_ms=0, time_mode="none", groups=[], owners=[],
         recent={}, handover=nothing, snapshots=frozenset(), dropped=[], variables={}, removed_tags=frozenset(),
         key_fields=[0], key_schema=_struct(key="long"), event_time=None, output_schema=pa.schema([]), timezone="UTC",

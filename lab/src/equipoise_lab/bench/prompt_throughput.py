@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.bench.harness import Context, Result
 from equipoise_lab.bench.local_spark import local_spark
 from equipoise_lab.bench.prompt import FILL, METHODS, SLOTS, Taken, sinusoidal_arrivals, sustained_rate, taken_by_each
@@ -46,7 +46,9 @@ def run(context: Context) -> Result:
         if case not in unmeasured
     }
     if not over:
-        raise InvalidArgument("batches without any work took longer than their interval; measure on an idle machine")
+        raise InvalidArgumentError(
+            "batches without any work took longer than their interval; measure on an idle machine"
+        )
     metrics = {}
     for name in ("time-based", "hash"):
         room = [case for case in over if found[case][name]["busy"][0].block_imbalance >= _ROOM]

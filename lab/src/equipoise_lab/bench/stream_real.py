@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from equipoise.adapt.measured import LISTED_KEYS
-from equipoise.errors import InvalidArgument
+from equipoise.adapt.load_record import LISTED_KEYS
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan import make_planner
 from equipoise_lab.bench.harness import Context, Result
 from equipoise_lab.simulate.replay import ReplayOptions, Step, replay
@@ -22,7 +22,9 @@ _OF_HASH = 300  # plain hash lives by that luck alone: the mean of 30 is off by 
 def run(context: Context) -> Result:
     """Replay every file under every planner: plan from the past, measure on the next batch."""
     if context.data is None:
-        raise InvalidArgument(f"stream-real measures real data; pass --data DIR with {', '.join(_FILES)} as Parquet")
+        raise InvalidArgumentError(
+            f"stream-real measures real data; pass --data DIR with {', '.join(_FILES)} as Parquet"
+        )
     metrics: dict[str, float] = {}
     samples: dict[str, object] = {}
     rng = np.random.default_rng(context.seed)

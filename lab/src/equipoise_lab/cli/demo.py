@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, write_json
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.pictures import partition_bars, require_matplotlib, stream_figure
 from equipoise.web_page import Section, as_page, as_svg, as_table
 
@@ -44,7 +44,7 @@ def command(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidArgument(f"the folder {out} cannot be made ({error}); name another with --out") from error
+        raise InvalidArgumentError(f"the folder {out} cannot be made ({error}); name another with --out") from error
     console = Console(stderr=json == "-")
     swap = batches // 2
     told = (
@@ -128,21 +128,21 @@ def _run(
     stream: Any, at: Path, partitions: int, per_row: float, options: dict[str, Any], progress: Progress, task: Any
 ) -> dict[str, Any]:
     from equipoise.spark import stateful
-    from equipoise.state.contents import local_states
-    from equipoise.state.history import history_rows
+    from equipoise.state.history import batch_log_rows
+    from equipoise.state.state_dump import local_states
     from equipoise_lab.bench.stream import ONCE, TOTALS, VectorTotals, discard
 
     prepared = stateful(stream, "key", VectorTotals(time.sleep, per_row), TOTALS, partitions, **options)
     query = prepared.start(discard, str(at), trigger=ONCE)
     try:
         while query.isActive:
-            _tell(history_rows(str(at)), progress, task)
+            _tell(batch_log_rows(str(at)), progress, task)
             query.awaitTermination(0.3)
     finally:
         query.stop()
     if (failure := query.exception()) is not None:
         raise failure
-    history = history_rows(str(at))
+    history = batch_log_rows(str(at))
     _tell(history, progress, task)
     return {"history": history, "state": {state.pop(""): state["state"] for _, state in local_states(str(at))}}
 

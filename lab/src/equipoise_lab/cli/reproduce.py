@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, show, write_json
-from equipoise.errors import InvalidArgument, SparkUnavailable
+from equipoise.errors import InvalidArgumentError, SparkUnavailableError
 from equipoise.pictures import require_matplotlib
 from equipoise.requirements import require_java, require_pyspark
 
@@ -37,7 +37,7 @@ def command(
     hold is a result, not an error.
     """
     from equipoise_lab.reproduce import chosen
-    from equipoise_lab.reproduce.records import Order
+    from equipoise_lab.reproduce.records import RunRequest
     from equipoise_lab.reproduce.runner import Failure, reproduce
 
     require_folder(json)
@@ -50,13 +50,15 @@ def command(
     try:
         (output / "raw").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidArgument(f"the folder {output} cannot be made ({error}); name another with --output") from error
+        raise InvalidArgumentError(
+            f"the folder {output} cannot be made ({error}); name another with --output"
+        ) from error
     wanted = _runnable(wanted, named=bool(names))
-    order = Order("full" if full else "quick", seed, data)
+    request = RunRequest("full" if full else "quick", seed, data)
     done, failures = 0, []
     try:
         with _one_spark(wanted):
-            for found in reproduce(wanted, output, order, again=again):
+            for found in reproduce(wanted, output, request, again=again):
                 done += 1
                 if isinstance(found, Failure):
                     failures.append(found)
@@ -81,7 +83,7 @@ def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
         if on_spark:
             require_pyspark()
             require_java()
-    except SparkUnavailable as error:
+    except SparkUnavailableError as error:
         if named:
             raise
         Console(stderr=True).print(f"left out {', '.join(on_spark)}: {error}", soft_wrap=True, markup=False)

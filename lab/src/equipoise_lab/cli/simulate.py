@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, write_json
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.split import OffGreedy
 from equipoise_lab.cli import completion
 from equipoise_lab.cli import scale as scaled
@@ -112,7 +112,7 @@ def command(
     require_folder(json)
     if scale:
         if workload != "zipf" or parquet is not None or oracle or service_ms is not None:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "--scale has a Zipf stream of its own and only counts; "
                 "leave out --workload, --parquet, --oracle and --service-ms"
             )
@@ -131,7 +131,9 @@ def command(
         scaled.run(_names(splitters or scaled.SHOWN), options, exponent, json)
         return
     if quick or hours is not None or drift is not None or time_limit is not None:
-        raise InvalidArgument("--quick, --hours, --drift and --time-limit belong to --scale; add it, or leave them out")
+        raise InvalidArgumentError(
+            "--quick, --hours, --drift and --time-limit belong to --scale; add it, or leave them out"
+        )
     messages, keys, workers = messages or 2_000_000, keys or 100_000, workers or 10
     exponent = 1.0 if exponent is None else exponent
     queue = None
@@ -168,7 +170,7 @@ def command(
 def _names(splitters: str) -> list[str]:
     names = [name.strip() for name in splitters.split(",") if name.strip()]
     if not names:
-        raise InvalidArgument("no splitter was named; try --splitters partial-key,d-choices")
+        raise InvalidArgumentError("no splitter was named; try --splitters partial-key,d-choices")
     return names
 
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, write_json
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_pyspark
 
 
@@ -58,5 +58,5 @@ def command(
 def _range(text: str) -> range:
     first, found, end = text.partition(":")
     if not (found and first.isdigit() and end.isdigit() and int(first) < int(end)):
-        raise InvalidArgument(f"--seeds must be two whole numbers A:B with A below B, got {text!r}")
+        raise InvalidArgumentError(f"--seeds must be two whole numbers A:B with A below B, got {text!r}")
     return range(int(first), int(end))

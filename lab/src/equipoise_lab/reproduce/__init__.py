@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.reproduce.context import Context
 from equipoise_lab.reproduce.exhibit import SCALES, Claim, Exhibit, Scale, Setting
 from equipoise_lab.reproduce.rows import Row, Rows
@@ -99,7 +99,7 @@ def chosen(names: Iterable[str]) -> list[Exhibit]:
     for name in list(names) or list(PAPERS):
         found = [each for each in known.values() if name in {each.name, each.paper}]
         if not found:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"there is no paper, table or figure {name!r}; choose one of {', '.join([*PAPERS, *known])}"
             )
         wanted |= {each.name: each for each in found}

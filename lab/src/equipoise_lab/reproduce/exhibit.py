@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.reproduce.context import Context
 from equipoise_lab.reproduce.rows import Row, Rows
 from equipoise_lab.reproduce.verdict import Finding
@@ -115,7 +115,7 @@ class Exhibit:
 
     def __post_init__(self) -> None:
         if self.name.count("/") != 1 or not self.claims:
-            raise InvalidArgument(f"{self.name!r} must be named paper/figure and make at least one claim")
+            raise InvalidArgumentError(f"{self.name!r} must be named paper/figure and make at least one claim")
 
     @property
     def paper(self) -> str:

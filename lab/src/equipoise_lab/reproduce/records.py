@@ -29,7 +29,7 @@ class Record(msgspec.Struct):
     rows: list[Row]
 
 
-class Order(msgspec.Struct, frozen=True):
+class RunRequest(msgspec.Struct, frozen=True):
     """What is asked for: scale, seed, data."""
 
     scale: Scale = "quick"
@@ -62,27 +62,27 @@ def load(folder: Path, exhibit: Exhibit) -> Record | None:
     return record if record.source == digest(exhibit.module) else None
 
 
-def answers(record: Record, exhibit: Exhibit, order: Order) -> bool:
+def answers(record: Record, exhibit: Exhibit, request: RunRequest) -> bool:
     """Whether a result is what was asked for, or the same at a larger scale."""
     return (
-        SCALES.index(record.scale) >= SCALES.index(order.scale)
-        and record.seed == order.seed
-        and record.data == order.files(exhibit)
+        SCALES.index(record.scale) >= SCALES.index(request.scale)
+        and record.seed == request.seed
+        and record.data == request.files(exhibit)
         and record.parameters == _plain(exhibit.parameters(record.scale))
     )
 
 
-def run(exhibit: Exhibit, order: Order, context: Context) -> Record:
+def run(exhibit: Exhibit, request: RunRequest, context: Context) -> Record:
     """Run an exhibit and put its numbers with what they come from."""
-    source, env = digest(exhibit.module), environment(order.seed)  # whatever becomes of the files meanwhile
+    source, env = digest(exhibit.module), environment(request.seed)  # whatever becomes of the files meanwhile
     start = time.perf_counter()
     rows = list(exhibit.run(context))
     return Record(
         exhibit=exhibit.name,
-        scale=order.scale,
-        seed=order.seed,
-        parameters=_plain(exhibit.parameters(order.scale)),
-        data=order.files(exhibit),
+        scale=request.scale,
+        seed=request.seed,
+        parameters=_plain(exhibit.parameters(request.scale)),
+        data=request.files(exhibit),
         source=source,
         env=env,
         seconds=round(time.perf_counter() - start, 3),

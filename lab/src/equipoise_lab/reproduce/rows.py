@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 Row = dict[str, Any]
 """A measurement: what was run, and what came of it. Values are numbers, texts or ``None``."""
@@ -60,7 +60,7 @@ class Rows(Sequence[Row]):
         """Mean of the values of one name, of which there is at least one."""
         values = self.column(name, **fixed)
         if not values:
-            raise InvalidArgument(f"no row has {fixed}; run it again with --again")
+            raise InvalidArgumentError(f"no row has {fixed}; run it again with --again")
         return fmean(values)
 
     def line(self, x: str, y: str, **fixed: Any) -> tuple[list[Any], list[float]]:

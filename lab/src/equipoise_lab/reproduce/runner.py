@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.reproduce import records
 from equipoise_lab.reproduce.exhibit import Exhibit
-from equipoise_lab.reproduce.records import Order, Record
+from equipoise_lab.reproduce.records import Record, RunRequest
 from equipoise_lab.reproduce.sources import digest
 
 
@@ -23,7 +23,12 @@ class Failure(NamedTuple):
 
 
 def reproduce(
-    exhibits: Sequence[Exhibit], folder: Path, order: Order, *, again: bool = False, console: Console | None = None
+    exhibits: Sequence[Exhibit],
+    folder: Path,
+    request: RunRequest,
+    *,
+    again: bool = False,
+    console: Console | None = None,
 ) -> Iterator[Record | Failure]:
     """Result of each exhibit: kept in the folder from an earlier run, or run now and then kept; one that fails is told.
 
@@ -40,7 +45,7 @@ def reproduce(
     console
         Where progress is shown; default: standard error.
     """
-    _refuse_useless_data(exhibits, order)
+    _refuse_useless_data(exhibits, request)
     for exhibit in exhibits:
         digest(exhibit.module)  # remembered from now on: the code that is run is the code of this moment
     columns = TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -49,9 +54,9 @@ def reproduce(
         for exhibit in exhibits:
             record = None if again else records.load(folder, exhibit)
             found: Record | Failure | None = record
-            if record is None or not records.answers(record, exhibit, order):
+            if record is None or not records.answers(record, exhibit, request):
                 try:
-                    found = _run(exhibit, folder, order, progress)
+                    found = _run(exhibit, folder, request, progress)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the others go on, and the user is told
                     found = Failure(exhibit.name, error)
             progress.advance(overall)
@@ -59,24 +64,24 @@ def reproduce(
             yield found
 
 
-def _run(exhibit: Exhibit, folder: Path, order: Order, progress: Progress) -> Record:
+def _run(exhibit: Exhibit, folder: Path, request: RunRequest, progress: Progress) -> Record:
     task = progress.add_task(exhibit.name, total=None)
 
     def tell(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total)
 
     try:
-        record = records.run(exhibit, order, replace(order.context(exhibit), tell=tell))
+        record = records.run(exhibit, request, replace(request.context(exhibit), tell=tell))
     finally:
         progress.remove_task(task)
     records.save(folder, exhibit, record)
     return record
 
 
-def _refuse_useless_data(exhibits: Sequence[Exhibit], order: Order) -> None:
+def _refuse_useless_data(exhibits: Sequence[Exhibit], request: RunRequest) -> None:
     usable = sorted({name for exhibit in exhibits for name in exhibit.files})
-    if order.data is not None and usable and not any(order.files(exhibit) for exhibit in exhibits):
-        raise InvalidArgument(
-            f"{order.data} has none of {', '.join(usable)}; name their folder with --data, "
+    if request.data is not None and usable and not any(request.files(exhibit) for exhibit in exhibits):
+        raise InvalidArgumentError(
+            f"{request.data} has none of {', '.join(usable)}; name their folder with --data, "
             "or leave it out to run on generated data"
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import as_fingerprints
 from equipoise.kernels import kernel
 from equipoise.metrics import distribution_cost, imbalance, standard_deviation
@@ -84,9 +84,9 @@ class ClusterOptions:
         if self.aggregation_period is not None:
             whole("aggregation_period", self.aggregation_period, 1)
         if self.load not in {"local", "global", "probed"}:
-            raise InvalidArgument(f"load must be 'local', 'global' or 'probed', got {self.load!r}")
+            raise InvalidArgumentError(f"load must be 'local', 'global' or 'probed', got {self.load!r}")
         if at_least("rate", self.rate, 0) == 0:
-            raise InvalidArgument("rate must be above 0 messages a second, got 0")
+            raise InvalidArgumentError("rate must be above 0 messages a second, got 0")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def splitter_of(name: str, workers: int, **options: Any) -> SplitterOfSource:
         planner = make_planner(name, **options)
         return lambda _clock: Planned(planner, workers, every=every)
     if name not in SPLITTERS:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"there is no splitter or planner {name!r}; choose one of {', '.join([*SPLITTERS, *PLANNERS])}"
         )
     if "clock" in signature(SPLITTERS[name]).parameters:
@@ -306,7 +306,7 @@ class Cluster:
     def result(self) -> ClusterResult:
         """What was measured so far."""
         if self._seen == 0:
-            raise InvalidArgument("no message was routed yet; feed some first")
+            raise InvalidArgumentError("no message was routed yet; feed some first")
         cost, keys, at_workers = None, 0, np.zeros(self.workers, dtype=np.int64)
         if self._spread is not None:
             keys, at_workers = self._spread.keys(), self._spread.keys_at_workers()

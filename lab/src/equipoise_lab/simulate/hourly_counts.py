@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED, hash_long
 from equipoise.kernels import kernel
 from equipoise.plan import Plan
@@ -108,10 +108,10 @@ class HourlyCounts:
         self.keys, self.messages = whole("keys", keys, 2), whole("messages", messages, 1)
         self.groups, self.hot = whole("groups", groups, 1), whole("hot", hot, 1)
         if self.hot > self.keys // 2:
-            raise InvalidArgument(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
+            raise InvalidArgumentError(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
         self.drift = at_least("drift", drift, 0)
         if self.drift > 1:
-            raise InvalidArgument(f"drift is a part of the hot ranks, in [0, 1], got {drift}")
+            raise InvalidArgumentError(f"drift is a part of the hot ranks, in [0, 1], got {drift}")
         self._exponent = at_least("exponent", exponent, 0)
         self._seed = whole("seed", seed, 0)
         self._names = hash_long(self._seed, FINGERPRINT_SEED)

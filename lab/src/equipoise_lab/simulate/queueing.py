@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.kernels import kernel
 
 _BINS_AN_OCTAVE = 8
@@ -48,15 +48,15 @@ class QueueOptions:
 
     def __post_init__(self) -> None:
         if at_least("service", self.service, 0) == 0:
-            raise InvalidArgument("service must be above 0 seconds, got 0")
+            raise InvalidArgumentError("service must be above 0 seconds, got 0")
         if self.rate is not None and at_least("rate", self.rate, 0) == 0:
-            raise InvalidArgument("rate must be above 0 messages a second, got 0")
+            raise InvalidArgumentError("rate must be above 0 messages a second, got 0")
         if self.capacity is not None:
             whole("capacity", self.capacity, 1)
         if self.pending is not None:
             whole("pending", self.pending, 1)
         if self.rate is None and self.capacity is None and self.pending is None:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "without a rate and with infinite queues all messages would arrive at once; give a rate, a capacity or "
                 "pending"
             )
@@ -224,7 +224,7 @@ class Queues:
     def report(self) -> QueueReport:
         """What the queues did so far."""
         if self.messages == 0:
-            raise InvalidArgument("no message has passed the queues yet; feed some first")
+            raise InvalidArgumentError("no message has passed the queues yet; feed some first")
         elapsed = float(self._free.max())
         return QueueReport(
             throughput=self.messages / elapsed,

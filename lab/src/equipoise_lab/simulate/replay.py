@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import as_fingerprints
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Costs, Plan, Planner, uniform_plan
@@ -72,7 +72,7 @@ class ReplayOptions:
         if self.listed is not None:
             whole("listed", self.listed, 0)
         if not 0 <= at_least("retention", self.retention, 0) <= 1:
-            raise InvalidArgument(f"retention is the weight of the past, in [0, 1], got {self.retention}")
+            raise InvalidArgumentError(f"retention is the weight of the past, in [0, 1], got {self.retention}")
 
 
 def replay(planner: Planner, batches: Iterable[NDArray[np.int64]], options: ReplayOptions) -> Iterator[Step]:

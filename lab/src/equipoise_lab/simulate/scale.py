@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Costs, Plan, default_tail_groups, uniform_plan
 from equipoise.plan.lookup import routing_bytes
@@ -82,7 +82,7 @@ class ScaleOptions:
         whole("partitions", self.partitions, 2)
         whole("messages", self.messages, 2)
         if whole("keys", self.keys, 1) < 2 * self.listed:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{self.partitions} partitions need at least {2 * self.listed:,} keys, since twice the hottest 2 N + 1 "
                 f"are told apart, got {self.keys:,}; raise --keys or lower --partitions"
             )
@@ -90,7 +90,7 @@ class ScaleOptions:
         whole("hours", self.hours, 1)
         whole("state_hours", self.state_hours, 1)
         if min(at_least("plan_limit", self.plan_limit, 0), at_least("stream_limit", self.stream_limit, 0)) == 0:
-            raise InvalidArgument("plan_limit and stream_limit must be above 0 seconds, got 0")
+            raise InvalidArgumentError("plan_limit and stream_limit must be above 0 seconds, got 0")
 
     @property
     def listed(self) -> int:
@@ -182,11 +182,11 @@ def check_names(names: list[str]) -> tuple[list[str], list[str]]:
     """The splitters and the planners among the names."""
     for name in names:
         if name not in SPLITTERS and name not in PLANNERS:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"there is no splitter or planner {name!r}; choose one of {', '.join([*SPLITTERS, *PLANNERS])}"
             )
         if name in SPLITTERS and SPLITTERS[name].memory == "keys":
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{name!r} remembers every key, for which there is no room at this scale; leave it out"
             )
     return [name for name in names if name in SPLITTERS], [name for name in names if name in PLANNERS]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.kernels import kernel
 from equipoise.microbatch.zipf import zipf_shares
 from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints, shifted_power_law_shares
@@ -78,7 +78,7 @@ class KeySampler:
     def __init__(self, shares: ArrayLike, seed: int) -> None:
         weights = np.asarray(shares, dtype=np.float64)
         if weights.ndim != 1 or not np.all(np.isfinite(weights) & (weights >= 0)) or not weights.sum() > 0:
-            raise InvalidArgument("shares must be a list of finite numbers of at least 0, not all of them 0")
+            raise InvalidArgumentError("shares must be a list of finite numbers of at least 0, not all of them 0")
         self.names = key_fingerprints(np.arange(len(weights)), seed)
         """Fingerprint of each key."""
         self._accept = np.empty(len(weights))
@@ -125,7 +125,7 @@ def country_shares(skew: float) -> NDArray[np.float64]:
         From 0, all countries alike (r0), to 1, one country only (r100).
     """
     if at_least("skew", skew, 0) > 1:
-        raise InvalidArgument(f"skew is the part of the messages with one key, in [0, 1], got {skew}")
+        raise InvalidArgumentError(f"skew is the part of the messages with one key, in [0, 1], got {skew}")
     shares = np.full(COUNTRIES, (1 - skew) / COUNTRIES)
     shares[0] += skew
     return shares
@@ -175,7 +175,7 @@ def log_normal_shares(number: int, *, keys: int | None = None) -> NDArray[np.flo
     (np.float64(0.1471), np.float64(0.0701))
     """
     if number not in LOG_NORMALS:
-        raise InvalidArgument(f"there are two log-normal data sets, 1 and 2, got {number!r}")
+        raise InvalidArgumentError(f"there are two log-normal data sets, 1 and 2, got {number!r}")
     location, scale = LOG_NORMALS[number]
     keys = {1: 16_000, 2: 1_100}[number] if keys is None else whole("keys", keys, 1)
     edges = np.arange(keys - 1) + 0.5
@@ -212,9 +212,9 @@ def bursts(
     sampler = KeySampler(zipf_shares(keys, exponent), seed)
     every, length = whole("every", every, 1), whole("length", length, 1)
     if length > every:
-        raise InvalidArgument(f"a burst of {length} messages every {every} would overlap the next; shorten it")
+        raise InvalidArgumentError(f"a burst of {length} messages every {every} would overlap the next; shorten it")
     if at_least("share", share, 0) > 1:
-        raise InvalidArgument(f"share is a part of the messages, in [0, 1], got {share}")
+        raise InvalidArgumentError(f"share is a part of the messages, in [0, 1], got {share}")
     rng = np.random.default_rng([seed, 1])
 
     def draw(start: int, count: int) -> NDArray[np.int64]:
@@ -245,7 +245,7 @@ def zipf_exponent(keys: int, hottest_share: float) -> float:
     """
     keys = whole("keys", keys, 2)
     if not 1 / keys < at_least("hottest_share", hottest_share, 0) < 1:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the hottest of {keys} keys has a share between {1 / keys:.3g} and 1, not {hottest_share}"
         )
     low, high = 0.0, 60.0
@@ -321,5 +321,5 @@ def make_stream(
     [1000000, 1000000, 500000]
     """
     if name not in WORKLOADS:
-        raise InvalidArgument(f"there is no workload {name!r}; choose one of {', '.join(WORKLOADS)}")
+        raise InvalidArgumentError(f"there is no workload {name!r}; choose one of {', '.join(WORKLOADS)}")
     return WORKLOADS[name](keys, exponent, skew, whole("messages", messages, 2), seed)

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from equipoise.arguments import at_least
-from equipoise.errors import InvalidArgument, PlanningFailed
+from equipoise.errors import InvalidArgumentError, PlanningError
 from equipoise.plan import Costs, Plan, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise_lab.variants import make_planner
@@ -53,7 +53,7 @@ def _serve(connection: Connection, name: str) -> None:
         start = time.perf_counter()
         try:
             plan = planner.plan(previous, histogram, costs=costs)
-        except PlanningFailed as error:
+        except PlanningError as error:
             connection.send((_FAILED, time.perf_counter() - start, str(error)))
         else:
             seconds = time.perf_counter() - start
@@ -82,7 +82,7 @@ class TimedPlanning:
         self.name = name
         self.limit = at_least("the time limit", limit, 0)
         if self.limit == 0:
-            raise InvalidArgument("the time limit must be above 0 seconds, got 0")
+            raise InvalidArgumentError("the time limit must be above 0 seconds, got 0")
         make_planner(name)  # a wrong name is told here
         self.gave_up = False
         """Whether a plan took too long."""
@@ -110,7 +110,7 @@ class TimedPlanning:
             answer = self._connection.recv()
         except EOFError as error:
             self._process.join()
-            raise PlanningFailed(
+            raise PlanningError(
                 f"the process of planner {self.name!r} ended with code {self._process.exitcode}; "
                 "it may have run out of memory: try fewer partitions"
             ) from error
@@ -125,7 +125,7 @@ class TimedPlanning:
             See :meth:`equipoise.plan.Planner.plan`.
         """
         if self.gave_up:
-            raise InvalidArgument(f"planner {self.name!r} was given up; begin anew with a larger limit")
+            raise InvalidArgumentError(f"planner {self.name!r} was given up; begin anew with a larger limit")
         self._connection.send((previous.to_json(), histogram, costs))
         self._expect(_STARTED)
         try:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, MissingPackage
+from equipoise.errors import InvalidArgumentError, MissingPackageError
 from equipoise.hashing import fingerprint, fingerprints, seeded_hashes
 from equipoise.microbatch.zipf import sample, zipf_shares
 
@@ -38,7 +38,7 @@ def shifted_power_law_shares(keys: int, exponent: float, shift: float) -> NDArra
     """
     keys, exponent, shift = whole("keys", keys, 1), at_least("exponent", exponent, 0), at_least("shift", shift, 0)
     if shift == 0:
-        raise InvalidArgument("shift must be above 0, got 0; 1 is Zipf's law")
+        raise InvalidArgumentError("shift must be above 0, got 0; 1 is Zipf's law")
     relative = (np.arange(keys) / shift + 1) ** -exponent  # to the hottest key, so that nothing overflows
     return np.asarray(relative / relative.sum(), dtype=np.float64)
 
@@ -110,19 +110,19 @@ def drifting_batches(
     batch_size, batches = whole("batch_size", batch_size, 1), whole("batches", batches, 1)
     drift, hot, seed = at_least("drift", drift, 0), whole("hot", hot, 1), _seed(seed)
     if drift > 1:
-        raise InvalidArgument(f"drift is a fraction of the hot ranks, in [0, 1], got {drift}")
+        raise InvalidArgumentError(f"drift is a fraction of the hot ranks, in [0, 1], got {drift}")
     if hot > len(shares) // 2:
-        raise InvalidArgument(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
+        raise InvalidArgumentError(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
     return _drifting(shares, batch_size, batches, drift, _swaps(swaps, batches), hot, seed)
 
 
 def _swaps(swaps: Collection[int], batches: int) -> frozenset[int]:
     """The batches to swap before, each one that has a batch before it."""
     if not isinstance(swaps, Iterable):
-        raise InvalidArgument(f"swaps must be a list of batches, got {swaps!r}")
+        raise InvalidArgumentError(f"swaps must be a list of batches, got {swaps!r}")
     chosen = frozenset(whole("each of swaps", batch, 1) for batch in swaps)
     if chosen and max(chosen) >= batches:
-        raise InvalidArgument(f"swaps must name batches in 1..{batches - 1}, got {sorted(chosen)}")
+        raise InvalidArgumentError(f"swaps must name batches in 1..{batches - 1}, got {sorted(chosen)}")
     return chosen
 
 
@@ -130,7 +130,7 @@ def _seed(seed: int) -> int:
     """A seed that the generator and the fingerprints both take."""
     number = whole("seed", seed, 0)
     if number >= 2**63:
-        raise InvalidArgument(f"seed must be at most 2**63 - 1, got {seed}")
+        raise InvalidArgumentError(f"seed must be at most 2**63 - 1, got {seed}")
     return number
 
 
@@ -188,14 +188,14 @@ def load_parquet_keys(
     try:
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra: only those who read Parquet need it
     except ImportError as error:
-        raise MissingPackage(
+        raise MissingPackageError(
             "reading Parquet needs pyarrow, which is not installed; run: pip install 'equipoise[spark]'"
         ) from error
     wanted = [column] if weight is None else [column, weight]
     present = pq.ParquetDataset(path).schema.names
     missing = [name for name in wanted if name not in present]
     if missing:
-        raise InvalidArgument(f"{path} has no column {missing[0]!r}; it has {', '.join(present)}")
+        raise InvalidArgumentError(f"{path} has no column {missing[0]!r}; it has {', '.join(present)}")
     table = pq.read_table(path, columns=wanted)
     keys = _arrow_fingerprints(table.column(column))
     return keys if weight is None else (keys, _arrow_weights(table.column(weight), weight))
@@ -214,7 +214,7 @@ def _arrow_weights(column: Any, name: str) -> NDArray[np.float64]:
     try:
         weights = np.asarray(column.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"weights in column {name!r} must be numbers, got {column.type}") from error
+        raise InvalidArgumentError(f"weights in column {name!r} must be numbers, got {column.type}") from error
     if not np.all(np.isfinite(weights) & (weights >= 0)):
-        raise InvalidArgument(f"weights in column {name!r} must be finite numbers of at least 0, without NULL")
+        raise InvalidArgumentError(f"weights in column {name!r} must be finite numbers of at least 0, without NULL")
     return weights

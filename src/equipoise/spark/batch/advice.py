@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import makespan
 from equipoise.spark.batch.report import OVERPARTITIONING, batch_planner
 from equipoise.spark.batch.sample import SAMPLE_ROWS, resolve_weight, take_sample
@@ -116,7 +116,7 @@ def advise(
         )
     if wanted is Operation.JOIN:
         if other is None:
-            raise InvalidArgument("advice on a join needs the other side; pass other=")
+            raise InvalidArgumentError("advice on a join needs the other side; pass other=")
         small = broadcast_advice(other, other.count())
         if small is not None:
             return small
@@ -207,7 +207,7 @@ def _operation(given: str | Operation) -> Operation:
         return Operation(given)
     except ValueError:
         names = ", ".join(each.value for each in Operation)
-        raise InvalidArgument(f"no advice on operation {given!r}; choose one of {names}") from None
+        raise InvalidArgumentError(f"no advice on operation {given!r}; choose one of {names}") from None
 
 
 def broadcast_advice(other: DataFrame, rows: int) -> Advice | None:

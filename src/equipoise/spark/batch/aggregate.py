@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from equipoise.checks.aggregator import check_merge
-from equipoise.errors import InvalidArgument, UserFunctionFailed
+from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.plan import Planner, uniform_plan
 from equipoise.spark.batch.advice import WORTH_IT, Action, Advice
 from equipoise.spark.batch.fallback import measured_or
@@ -34,7 +34,7 @@ from equipoise.spark.rows.columns import FINGERPRINT, GROUP
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.keys import Key, as_column, resolve_key
 from equipoise.spark.rows.pandas_rows import KeyFrames, key_shower
-from equipoise.spark.rows.routing import next_piece
+from equipoise.spark.rows.routing import next_shard
 from equipoise.spark.rows.runs import cut
 from equipoise.spark.rows.schemas import SparkSchemas, require_storable
 from equipoise.spark.rows.user_functions import traced
@@ -127,7 +127,7 @@ class Aggregation:
         df = df.withColumn(FINGERPRINT, fingerprint)
         if self.plan.widths:
             known = F.col(FINGERPRINT)
-            df = df.withColumn(FINGERPRINT, self.plan.piece(known, next_piece(self.plan.width(known))))
+            df = df.withColumn(FINGERPRINT, self.plan.piece(known, next_shard(self.plan.width(known))))
         return df.withColumn(GROUP, self.plan.partition(F.col(FINGERPRINT)))
 
 
@@ -212,12 +212,14 @@ def plan_aggregate(
     elif isinstance(aggregator, PartialFunction):
         reduction = FunctionReduction(aggregator, schemas, output, timezone)
         if check:
-            raise InvalidArgument("check=True is for an Aggregator: buffers can be compared, partial rows cannot")
+            raise InvalidArgumentError("check=True is for an Aggregator: buffers can be compared, partial rows cannot")
     else:
-        raise InvalidArgument(f"aggregator must be an Aggregator or a PartialFunction, got {type(aggregator).__name__}")
+        raise InvalidArgumentError(
+            f"aggregator must be an Aggregator or a PartialFunction, got {type(aggregator).__name__}"
+        )
     whole_only = isinstance(aggregator, Aggregator) and not aggregator.can_merge
     if whole_only and (splitter is not None or split not in {None, "auto"}):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{type(aggregator).__name__} has no merge, so its keys cannot be split; add merge, or split=None"
         )
     if splitter is not None:
@@ -270,7 +272,7 @@ def _named_key(df: DataFrame, key: str | Sequence[str]) -> Key:
     names = [key] if isinstance(key, str | Column) else list(key)
     missing = [name for name in names if not isinstance(name, str) or name not in df.columns]
     if missing:
-        raise InvalidArgument(f"key {missing[0]!r} is not the name of a column; add it with withColumn first")
+        raise InvalidArgumentError(f"key {missing[0]!r} is not the name of a column; add it with withColumn first")
     return resolve_key(df, names)
 
 
@@ -280,7 +282,7 @@ def _splitter(given: str | Splitter, partitions: int, seed: int, clock: Callable
         timed = given in SPLITTERS and "clock" in signature(SPLITTERS[given]).parameters
         return make_splitter(given, workers=partitions, seed=seed, **({"clock": clock} if timed else {}))
     if given.workers != partitions:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the splitter has {given.workers} workers but numPartitions is {partitions}; give it as many"
         )
     return given
@@ -392,7 +394,7 @@ def _called(step: Callable[[tuple[Any, ...], Any], Any], what: str, key: tuple[A
     try:
         return step(key, given)
     except Exception as error:
-        raise UserFunctionFailed(f"{what} failed: {type(error).__name__}: {error}\n{traced(error)}") from error
+        raise UserFunctionError(f"{what} failed: {type(error).__name__}: {error}\n{traced(error)}") from error
 
 
 def _part_rows(pairs: list[tuple[bytes, bytes]]) -> pa.RecordBatch:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, GroupedData, Window, WindowSpec
 from pyspark.sql.types import StructType
 
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan import Plan, Planner, uniform_plan
 from equipoise.spark.batch.advice import Advice, Operation, advice_for
 from equipoise.spark.batch.fallback import measured_or
-from equipoise.spark.batch.history import History, Recorder
 from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.load_record import LoadRecord, Recorder
 from equipoise.spark.batch.report import batch_planner
 from equipoise.spark.batch.sample import SAMPLE_ROWS, resolve_weight, take_sample
 from equipoise.spark.rows.cluster import partition_count, slot_count
@@ -109,7 +109,7 @@ class BalancedFrame:
             source, resolved = other, resolve_key(other, list(self.key.names) if key is None else key)
         if resolved.types != self.key.types:  # values of different types hash differently and would not meet
             here, there = ", ".join(self.key.types), ", ".join(resolved.types)
-            raise Mismatch(f"the key here is of type ({here}), there ({there}); cast one to the other's type")
+            raise MismatchError(f"the key here is of type ({here}), there ({there}); cast one to the other's type")
         return BalancedCogroups(self, source, resolved)
 
     def _warn_of_a_second_exchange(self) -> None:
@@ -305,14 +305,16 @@ def balance(
     weight_of = resolve_weight(df, weight)
     if plan is not None:
         if numPartitions not in {None, plan.partitions}:
-            raise Mismatch(f"the plan has {plan.partitions} partitions but numPartitions is {numPartitions}; drop one")
+            raise MismatchError(
+                f"the plan has {plan.partitions} partitions but numPartitions is {numPartitions}; drop one"
+            )
         if history is not None:
-            raise InvalidArgument("a plan was given, so a history would neither be read nor needed; drop one")
+            raise InvalidArgumentError("a plan was given, so a history would neither be read nor needed; drop one")
         return BalancedFrame(df, resolved, plan)
     count = partition_count(df.sparkSession, numPartitions)
     concurrent = slot_count(df.sparkSession, slots)
     chosen = batch_planner(planner, concurrent)
-    record = History.of(history, resolved, weight_of) if history is not None else None
+    record = LoadRecord.of(history, resolved, weight_of) if history is not None else None
     recorded = record.load() if record else None
 
     def measured() -> BalancedFrame:

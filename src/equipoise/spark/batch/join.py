@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.metrics import makespan
 from equipoise.plan import Planner
 from equipoise.sketch import Histogram
@@ -26,10 +26,10 @@ from equipoise.spark.batch.report import batch_planner
 from equipoise.spark.batch.sample import SAMPLE_ROWS, Rows, Sample, count, resolve_weight, take_samples
 from equipoise.spark.batch.split_plan import Split, SplitPlan, plan_split
 from equipoise.spark.rows.cluster import partition_count, slot_count
-from equipoise.spark.rows.columns import FINGERPRINT, PARTITION, PIECE
+from equipoise.spark.rows.columns import FINGERPRINT, PARTITION, SHARD
 from equipoise.spark.rows.keys import Key, as_column, resolve_key
-from equipoise.spark.rows.routing import next_piece, width_column
-from equipoise.split.pieces import piece_fingerprints
+from equipoise.spark.rows.routing import next_shard, width_column
+from equipoise.split.shards import shard_fingerprints
 
 _HASH_OF_NULL = 42  # the seed of Spark's hash, which NULL leaves as it is
 _SURE = 5  # sampled rows from which the size of a key is believed
@@ -101,7 +101,7 @@ class Join:
         if self.plan is None:
             return left.join(right, list(self.on), self.how.name)
         placed = [self._placed(side) for side in (LEFT, RIGHT)]
-        return placed[LEFT].join(placed[RIGHT], [PARTITION, PIECE, *self.on], self.how.name).drop(PARTITION, PIECE)
+        return placed[LEFT].join(placed[RIGHT], [PARTITION, SHARD, *self.on], self.how.name).drop(PARTITION, SHARD)
 
     def explain(self) -> None:
         """Print what is done, and why."""
@@ -128,14 +128,14 @@ class Join:
         own, others = (
             {k: plan.widths[k] for k, where in self.split_on.items() if where == each} for each in (side, 1 - side)
         )
-        number = next_piece(width_column(own, fingerprint)) if own else F.lit(0)
+        number = next_shard(width_column(own, fingerprint)) if own else F.lit(0)
         if others:
             copies = width_column(others, fingerprint)
             every = F.sequence(F.lit(0), copies - 1)
-            df = df.withColumn(PIECE, F.explode(F.when(copies > 1, every).otherwise(F.array(number))))
+            df = df.withColumn(SHARD, F.explode(F.when(copies > 1, every).otherwise(F.array(number))))
         else:
-            df = df.withColumn(PIECE, number)
-        partition = plan.partition(plan.piece(fingerprint, F.col(PIECE)))
+            df = df.withColumn(SHARD, number)
+        partition = plan.partition(plan.piece(fingerprint, F.col(SHARD)))
         if side in self.how.keeps_null:
             anywhere = F.pmod(F.monotonically_increasing_id(), F.lit(plan.plan.partitions)).cast("int")
             partition = F.when(_all(column.isNotNull() for column in key), partition).otherwise(anywhere)
@@ -201,7 +201,7 @@ def plan_join(
     keys = tuple(_key(df, names) for df in (left, right))
     if keys[LEFT].types != keys[RIGHT].types:  # values of different types hash differently and would not meet
         here, there = (", ".join(key.types) for key in keys)
-        raise Mismatch(
+        raise MismatchError(
             f"the key is of type ({here}) on the left and ({there}) on the right; cast one to the other's type"
         )
     sides = (left, right)
@@ -252,12 +252,12 @@ def _join_type(how: str) -> JoinType:
     name = str(how).lower().replace("_", "")
     name = _OTHER_NAMES.get(name, name)
     if name == "full":
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "a full outer join cannot be split: whichever side is repeated, its unmatched rows would come out several "
             "times; use Spark's own join, or a left join and an anti join"
         )
     if name not in JOIN_TYPES:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"how must be one of {', '.join(JOIN_TYPES)}, got {how!r}; use Spark's own join for others"
         )
     return JOIN_TYPES[name]
@@ -266,7 +266,7 @@ def _join_type(how: str) -> JoinType:
 def _key(df: DataFrame, names: tuple[str, ...]) -> Key:
     missing = [name for name in names if name not in df.columns]
     if missing:
-        raise InvalidArgument(f"there is no column {missing[0]!r} to join on; there are {', '.join(df.columns)}")
+        raise InvalidArgumentError(f"there is no column {missing[0]!r} to join on; there are {', '.join(df.columns)}")
     return resolve_key(df, list(names))
 
 
@@ -364,7 +364,7 @@ class _Sizes:
         for key, shared, repeated in zip(
             self.keys[split].tolist(), self.shared[split], self.repeated[split], strict=True
         ):
-            keys.append(piece_fingerprints(key, widths[key]))
+            keys.append(shard_fingerprints(key, widths[key]))
             work.append(np.full(widths[key], shared / widths[key] + repeated))
         every, load = np.concatenate(keys), np.concatenate(work)
         total = float(load.sum())

@@ -7,13 +7,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import Damaged
+from equipoise.errors import DamagedError
 from equipoise.framing import pack_array, seal, unpack_array, unseal
 from equipoise.plan import Costs, Plan, Planner, uniform_plan
 from equipoise.plan.cost import price
 from equipoise.plan.planner import default_tail_groups
 from equipoise.sketch import Histogram
-from equipoise.split.pieces import in_pieces, piece_fingerprints
+from equipoise.split.shards import in_shards, shard_fingerprints
 
 FINE_GROUPS = 1 << 16
 """Tail groups that are kept; a plan's number of groups is a power of two, so they fold by adding up."""
@@ -72,16 +72,16 @@ class KeyLoads:
         """Share of the load in each partition under a plan."""
         return price(self.histogram, plan.tail_groups, self.costs(plan.tail_groups)).loads(plan)
 
-    def in_pieces(self, widths: Mapping[int, int]) -> "KeyLoads":
+    def in_shards(self, widths: Mapping[int, int]) -> "KeyLoads":
         """These loads with some keys in pieces, whose number is given by fingerprint."""
         groups = self.group_load.copy()
         for key, share in self.histogram:
             if widths.get(key, 1) == 1:
                 continue
-            pieces = piece_fingerprints(key, widths[key])
+            pieces = shard_fingerprints(key, widths[key])
             groups[key % FINE_GROUPS] -= share
             np.add.at(groups, np.mod(pieces, FINE_GROUPS), share / len(pieces))
-        return KeyLoads(in_pieces(self.histogram, widths), np.maximum(groups, 0.0), self.rows, self.load)
+        return KeyLoads(in_shards(self.histogram, widths), np.maximum(groups, 0.0), self.rows, self.load)
 
     @property
     def hottest(self) -> float:
@@ -118,7 +118,7 @@ class KeyLoads:
         keys, shares, error, unlisted, total, groups, rows, load = unseal(_KIND, _FORMAT_VERSION, data)
         group_load = unpack_array(groups, np.float64)
         if len(group_load) != FINE_GROUPS:
-            raise Damaged(
+            raise DamagedError(
                 f"stored {_KIND} has {len(group_load)} groups instead of {FINE_GROUPS}; remove it to start anew"
             )
         histogram = Histogram(

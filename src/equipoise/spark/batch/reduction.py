@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.pandas_rows import rows_to_arrow, to_arrow, to_pandas
 from equipoise.spark.rows.schemas import Schemas
@@ -138,12 +138,12 @@ class FunctionReduction(Reduction):
     def _table(self, given: Any, schema: pa.Schema) -> pa.Table:
         wanted = pa.Table if self.arrow else pd.DataFrame
         if not isinstance(given, wanted):
-            raise InvalidArgument(f"the function must give a {wanted.__name__}, got a {type(given).__name__}")
+            raise InvalidArgumentError(f"the function must give a {wanted.__name__}, got a {type(given).__name__}")
         if not self.arrow:
             return to_arrow([given], schema, self._timezone)
         missing = [name for name in schema.names if name not in given.column_names]
         if missing:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the function gave columns {given.column_names}, but the schema has {schema.names}; "
                 f"{', '.join(missing)} missing"
             )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance, lower_bound, makespan
 from equipoise.pictures import partition_bars
 from equipoise.plan import KIP, PLANNERS, Plan, Planner, make_planner
@@ -122,7 +122,7 @@ class Report:
     def plot(self, strategy: str = "kip") -> "Figure":
         """One bar for each partition, plain hash beside a strategy."""
         if strategy not in self.strategies:
-            raise InvalidArgument(f"no strategy {strategy!r} was profiled; there are {', '.join(self.strategies)}")
+            raise InvalidArgumentError(f"no strategy {strategy!r} was profiled; there are {', '.join(self.strategies)}")
         pair = {name: self.strategies[name].loads for name in ("hash", strategy)}
         return partition_bars(pair, title=f"Load by {self.key} on {self.partitions} partitions")
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import NumericType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Plan
 from equipoise.sketch import Histogram
 from equipoise.spark.batch.key_loads import KeyLoads
@@ -127,7 +127,7 @@ def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
     column = as_column(df, weight)
     field = analysed(df, [column], "weight").fields[0]
     if not isinstance(field.dataType, NumericType):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"weight column {field.name!r} holds {field.dataType.simpleString()}, not a number; "
             "use for example F.length(column) or F.octet_length(column)"
         )
@@ -168,7 +168,7 @@ def take_samples(
         Seed of the sampling.
     """
     if rows < 1:
-        raise InvalidArgument(f"the sample must have at least 1 row, got {rows}")
+        raise InvalidArgumentError(f"the sample must have at least 1 row, got {rows}")
     if totals is None:
         totals = count(data)
     chosen = [

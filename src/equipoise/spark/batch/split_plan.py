@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import makespan
 from equipoise.plan import Plan, Planner
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.rows.routing import partition_column, width_column
-from equipoise.split.pieces import HOT, ladder
+from equipoise.split.shards import HOT, ladder
 
 Split = str | int | Callable[[float, int], int] | None
 """How to split: ``"auto"``, a number of pieces for every hot key, a function of (share, N), or not at all."""
@@ -78,7 +78,7 @@ def plan_split(
     planner: Planner,
     slots: int,
     split: Split,
-    in_pieces: InPieces = KeyLoads.in_pieces,
+    in_shards: InPieces = KeyLoads.in_shards,
 ) -> SplitPlan:
     """Plan with hot keys in as few pieces as make the partitions even.
 
@@ -94,12 +94,12 @@ def plan_split(
         Tasks that run at a time.
     split
         How to split.
-    in_pieces
+    in_shards
         Loads when keys are in so many pieces; default: the pieces share the load of their key.
     """
 
     def planned(widths: Mapping[int, int]) -> SplitPlan:
-        parts = in_pieces(loads, widths) if widths else loads
+        parts = in_shards(loads, widths) if widths else loads
         plan = parts.plan(partitions, planner)
         return SplitPlan(plan, widths, parts.predicted(plan) * (parts.load / loads.load if loads.load else 1.0))
 
@@ -122,7 +122,7 @@ def plan_split(
 def _asked_for(loads: KeyLoads, partitions: int, split: str | int | Callable[[float, int], int]) -> dict[int, int]:
     """Widths as the user wants them, of the hot keys."""
     if isinstance(split, str) or (isinstance(split, int) and isinstance(split, bool)):
-        raise InvalidArgument(f"split must be 'auto', a number of pieces, a function or None, got {split!r}")
+        raise InvalidArgumentError(f"split must be 'auto', a number of pieces, a function or None, got {split!r}")
     hot = {key: share for key, share in loads.histogram if share > 1 / (HOT * partitions)}
     given = {key: split if isinstance(split, int) else split(share, partitions) for key, share in hot.items()}
     widths = {key: min(max(int(width), 1), partitions) for key, width in given.items()}

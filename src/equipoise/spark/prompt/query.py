@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.durations import seconds_of
-from equipoise.errors import FormatError, InvalidArgument, Mismatch
+from equipoise.errors import FormatError, InvalidArgumentError, MismatchError
 from equipoise.microbatch.spool import BUCKET, Spool
 from equipoise.plan import Plan
 from equipoise.spark.prompt.stages import Stages
@@ -23,10 +23,10 @@ from equipoise.spark.rows.cluster import partition_count
 from equipoise.spark.rows.columns import PART
 from equipoise.spark.rows.keys import resolve_key
 from equipoise.spark.rows.schemas import SparkSchemas
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.jobs import SparkJobs
-from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.stateful import StatefulStream
 from equipoise.state.checkpoint import Checkpoint
@@ -91,18 +91,18 @@ def microbatch(
         Further ones of ``stateful``: ``retain``, ``cache``, and those of the policy.
     """
     if not isinstance(reduce, Aggregator) or not reduce.can_merge:
-        raise InvalidArgument("reduce must be an Aggregator with a merge: a key's rows may be in several blocks")
+        raise InvalidArgumentError("reduce must be an Aggregator with a merge: a key's rows may be in several blocks")
     seconds = seconds_of("interval", interval)
     length = None if window is None else _batches("window", window, seconds)
     if slide is not None and length is None:
-        raise InvalidArgument("slide needs a window; give both, or neither for running totals")
+        raise InvalidArgumentError("slide needs a window; give both, or neither for running totals")
     step = 1 if slide is None else _batches("slide", slide, seconds)
     if length is not None and step > length:
-        raise InvalidArgument(f"a slide of {slide} skips rows: the window is {window}; slide by less")
+        raise InvalidArgumentError(f"a slide of {slide} skips rows: the window is {window}; slide by less")
     known = {field.name for field in dataclasses.fields(Policy)}
     unknown = sorted(set(options) - known - {"retain", "cache"})
     if unknown:
-        raise InvalidArgument(f"microbatch has no option {', '.join(unknown)}")
+        raise InvalidArgumentError(f"microbatch has no option {', '.join(unknown)}")
     schema = SparkSchemas(stream.sparkSession).parsed(reduce.bufferSchema)
     return MicrobatchStream(
         stream,
@@ -202,7 +202,7 @@ class MicrobatchStream(StatefulStream):
             policy=policy,
         )
         if self._watermark is not None:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "microbatch keeps no event time: its windows move with the batches; drop the watermark"
             )
         if window is not None:
@@ -232,24 +232,24 @@ class _MicrobatchJobs(SparkJobs):
         """Names of the columns after the reduction."""
         return [*self._settings.identity.key, PART]
 
-    def run(self, rows: DataFrame, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
+    def run(self, rows: DataFrame, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
         """Map, allocate, reduce; then as any batch, whose windows move on with the batches of the source."""
         slide = self._settings.visit_every
         if slide and self._spool is not None:
-            order = dataclasses.replace(order, visits_all=Spool(self._spool).released() % slide == 0)
-        reduced = self._stages.reduced(rows, self._settings.identity.key, self._bucket_count(), order)
-        return super().run(reduced, plan, order, late_ms=late_ms)
+            batch_spec = dataclasses.replace(batch_spec, visits_all=Spool(self._spool).released() % slide == 0)
+        reduced = self._stages.reduced(rows, self._settings.identity.key, self._bucket_count(), batch_spec)
+        return super().run(reduced, plan, batch_spec, late_ms=late_ms)
 
     def _bucket_count(self) -> int:
         tasks = None if self._spool is None else Spool(self._spool).tasks()
         if tasks is None and self._spool is not None:
-            raise Mismatch(
+            raise MismatchError(
                 f"no source uses the spool {self._spool}; give the query the one that its source has, or none"
             )
         if tasks is None:
             return self._buckets
         if abs(tasks.interval - self._interval) > 1e-9:
-            raise Mismatch(
+            raise MismatchError(
                 f"the source makes a batch every {tasks.interval:g} seconds, the query expects one every "
                 f"{self._interval:g}; give both the same interval"
             )
@@ -279,7 +279,7 @@ def _require_trigger(trigger: Mapping[str, Any], interval: float) -> None:
     """Refuse a trigger that asks for fewer batches than the source makes, or that ends."""
     ending = [name for name in ("availableNow", "once") if trigger.get(name)]
     if ending:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the trigger {ending[0]} runs what is there, and the source makes a batch every {interval:g} seconds; use "
             "no trigger, and stop the query when you have seen enough"
         )
@@ -288,10 +288,10 @@ def _require_trigger(trigger: Mapping[str, Any], interval: float) -> None:
         return
     try:
         seconds = seconds_of("trigger", given)
-    except InvalidArgument:
+    except InvalidArgumentError:
         return  # Spark knows other ways to write an interval, and "0 seconds"
     if seconds > interval * (1 + 1e-9):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"a trigger of {given!r} takes a batch every {seconds:g} seconds, and the source makes one every "
             f"{interval:g}, so the query would fall behind for ever; use no trigger, or the interval of the source"
         )
@@ -300,5 +300,7 @@ def _require_trigger(trigger: Mapping[str, Any], interval: float) -> None:
 def _batches(name: str, duration: str | float, interval: float) -> int:
     count = seconds_of(name, duration) / interval
     if abs(count - round(count)) > 1e-6 or round(count) < 1:
-        raise InvalidArgument(f"{name} must be a multiple of the interval of {interval:g} seconds, got {duration!r}")
+        raise InvalidArgumentError(
+            f"{name} must be a multiple of the interval of {interval:g} seconds, got {duration!r}"
+        )
     return round(count)

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from equipoise.durations import seconds_of
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
@@ -74,7 +74,7 @@ def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] |
     """
     taken = sorted(set(functions) & set(FEEDS))
     if taken:
-        raise InvalidArgument(f"{taken[0]} is a feed of the source's own; register the function by another name")
+        raise InvalidArgumentError(f"{taken[0]} is a feed of the source's own; register the function by another name")
 
     class Registered(PlannedSource):
         own = functions
@@ -96,7 +96,9 @@ class PlannedSource(DataSource):
         """The tuples' columns, and the reduce bucket of their keys."""
         text = self.options.get("schema")
         if text is None:
-            raise InvalidArgument("the source equipoise needs the option schema, for example 'word string, n bigint'")
+            raise InvalidArgumentError(
+                "the source equipoise needs the option schema, for example 'word string, n bigint'"
+            )
         return f"{text}, {BUCKET} int"
 
     def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
@@ -130,11 +132,11 @@ class PlannedReader(DataSourceStreamReader):
     ) -> None:
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the source equipoise has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}"
             )
         if "spool" not in options:
-            raise InvalidArgument("the source equipoise needs the option spool, a folder to keep tuples in")
+            raise InvalidArgumentError("the source equipoise needs the option spool, a folder to keep tuples in")
         self._options, self._functions = dict(options), dict(functions)
         self._columns = schema.names
         fields = [field for field in schema.fields if field.name != BUCKET]
@@ -193,7 +195,7 @@ class PlannedReader(DataSourceStreamReader):
         Its tuples would be counted again, or taken for those that were read and never counted.
         """
         if read["batch"] > sealed or read.get("spool") != name:
-            raise Mismatch(
+            raise MismatchError(
                 f"the query has read {read['batch']} batches of its spool, and the spool {self._spool.folder}, which "
                 f"has sealed {sealed}, is another one, or was emptied, or is an older copy: give the query its own, or "
                 "begin with a new checkpoint and a new spool"
@@ -264,7 +266,7 @@ def _feed(options: Mapping[str, str], schema: pa.Schema, functions: Mapping[str,
         )
     if name == "replay":
         if "path" not in options:
-            raise InvalidArgument("the feed replay needs the option path, a Parquet file")
+            raise InvalidArgumentError("the feed replay needs the option path, a Parquet file")
         return ReplayFeed(options["path"], schema, _rate(options))
     if name == "generate":
         return GeneratedFeed(
@@ -276,7 +278,7 @@ def _feed(options: Mapping[str, str], schema: pa.Schema, functions: Mapping[str,
             count=_number("count", int)(options["count"]) if "count" in options else None,
         )
     known = ", ".join([*FEEDS, *functions])
-    raise InvalidArgument(
+    raise InvalidArgumentError(
         f"feed must be one of {known}, got {name!r}; register functions with equipoise.spark.register"
     )
 
@@ -304,6 +306,6 @@ def _number(name: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return kind(text)
         except ValueError:
-            raise InvalidArgument(f"option {name} must be a number, got {text!r}") from None
+            raise InvalidArgumentError(f"option {name} must be a number, got {text!r}") from None
 
     return read

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch import prompt_buckets
 from equipoise.microbatch.spool import BUCKET
 from equipoise.spark.rows.aggregator import Aggregator
@@ -27,8 +27,8 @@ from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.rows.keyed_frames import Part
 from equipoise.spark.rows.keys import as_column
 from equipoise.spark.rows.runs import cut
-from equipoise.spark.stream.make_parts import part_maker
-from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.batch_spec import BatchSpec
+from equipoise.spark.stream.partial_buffers import part_maker
 from equipoise.spark.stream.runners import failed
 from equipoise.state.codec import KeyCodec, row_codec
 
@@ -63,9 +63,9 @@ class Stages:
 
     def __post_init__(self) -> None:
         if self.allocation not in ALLOCATIONS:
-            raise InvalidArgument(f"allocation must be one of {', '.join(ALLOCATIONS)}, got {self.allocation!r}")
+            raise InvalidArgumentError(f"allocation must be one of {', '.join(ALLOCATIONS)}, got {self.allocation!r}")
 
-    def reduced(self, rows: DataFrame, key: list[str], buckets: int, order: Order) -> DataFrame:
+    def reduced(self, rows: DataFrame, key: list[str], buckets: int, batch_spec: BatchSpec) -> DataFrame:
         """Rows of a batch as one row for each key and bucket: the key, and a part.
 
         Parameters
@@ -82,7 +82,9 @@ class Stages:
         mapped = rows if self.map is None else self.map(rows)
         missing = [name for name in key if name not in mapped.columns]
         if missing:
-            raise InvalidArgument(f"map must keep the key column {missing[0]!r}; it gave {', '.join(mapped.columns)}")
+            raise InvalidArgumentError(
+                f"map must keep the key column {missing[0]!r}; it gave {', '.join(mapped.columns)}"
+            )
         if BUCKET not in mapped.columns:
             mapped = mapped.withColumn(BUCKET, F.lit(_UNKNOWN))
         values = [name for name in mapped.columns if name not in key and name != BUCKET]
@@ -91,7 +93,7 @@ class Stages:
         marked = mapped.select(*columns, F.xxhash64(*keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
         fields = [StructField(field.name, field.dataType) for field in marked.schema.fields]
         in_key_order = [F.col(FINGERPRINT), *keys]
-        stage = replace(order, key_fields=list(range(len(key))))
+        stage = replace(batch_spec, key_fields=list(range(len(key))))
         sent, part = StructType([*fields, StructField(_TARGET, IntegerType())]), StructField(PART, BinaryType())
         if self.combine:
             marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, part, sent.fields[-1]])
@@ -100,21 +102,21 @@ class Stages:
         dealt = clusters.repartitionById(buckets, _TARGET).drop(_TARGET).sortWithinPartitions(*in_one_order)
         return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], part]))
 
-    def _map_task(self, order: Order, buckets: int) -> Callable[[Batches], Batches]:
+    def _map_task(self, batch_spec: BatchSpec, buckets: int) -> Callable[[Batches], Batches]:
         allocate = ALLOCATIONS[self.allocation]
-        make_parts = self._part_maker(order) if self.combine else None
+        partial_buffers = self._part_maker(batch_spec) if self.combine else None
 
         def run(batches: Batches) -> Batches:
-            found = [batch for batch in (make_parts(batches) if make_parts else batches) if batch.num_rows]
+            found = [batch for batch in (partial_buffers(batches) if partial_buffers else batches) if batch.num_rows]
             if found:
                 table = pa.Table.from_batches(found).combine_chunks()
                 yield from table.append_column(_TARGET, pa.array(allocate(table, buckets), pa.int32())).to_batches()
 
         return run
 
-    def _reduce_task(self, order: Order) -> Callable[[Batches], Batches]:
-        key = len(order.key_fields)
-        make = self._merger(order) if self.combine else self._part_maker(order)
+    def _reduce_task(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
+        key = len(batch_spec.key_fields)
+        make = self._merger(batch_spec) if self.combine else self._part_maker(batch_spec)
 
         def run(batches: Batches) -> Batches:
             for batch in make(batches):
@@ -122,18 +124,18 @@ class Stages:
 
         return run
 
-    def _part_maker(self, order: Order) -> Callable[[Batches], Batches]:
-        return part_maker(replace(order, counts_parts=False), self.aggregator, self.schema, kept=(BUCKET,))
+    def _part_maker(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
+        return part_maker(replace(batch_spec, counts_parts=False), self.aggregator, self.schema, kept=(BUCKET,))
 
-    def _merger(self, order: Order) -> Callable[[Batches], Batches]:
+    def _merger(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
 
         def run(batches: Batches) -> Batches:
-            keys, buffers = KeyCodec(order.key_schema), row_codec(schema)
+            keys, buffers = KeyCodec(batch_spec.key_schema), row_codec(schema)
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                runs = cut(batch, order.key_fields, keys)
+                runs = cut(batch, batch_spec.key_fields, keys)
                 parts = _parts(batch)
                 merged = []
                 for at in range(len(runs)):
@@ -144,7 +146,7 @@ class Stages:
                             for other in others:
                                 buffer = aggregator.merge(buffer, buffers.decode(other.buffer))
                         except Exception as error:
-                            raise failed(order, "merge", int(runs.fingerprints[at]), error) from error
+                            raise failed(batch_spec, "merge", int(runs.fingerprints[at]), error) from error
                         first = Part(buffers.encode(buffer), sum(each.rows for each in (first, *others)), 0.0)
                     merged.append(first)
                 rows = batch.take(pa.array(runs.starts[:-1]))

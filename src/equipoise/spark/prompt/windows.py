@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from equipoise.microbatch.windows import moved_on
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import PART
-from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import ProcessorRunner, failed
 from equipoise.state.codec import row_codec
@@ -94,11 +94,11 @@ class WindowProcessor(StatefulProcessor):
 class WindowRunner(ProcessorRunner):
     """Runs a window; where its results are due, over all keys that it has."""
 
-    def __init__(self, processor: WindowProcessor, order: Order) -> None:
-        super().__init__(processor, order)
+    def __init__(self, processor: WindowProcessor, batch_spec: BatchSpec) -> None:
+        super().__init__(processor, batch_spec)
         self._window = processor
-        processor.version = order.version
-        self._tag = order.variables[STATE].tag
+        processor.version = batch_spec.version
+        self._tag = batch_spec.variables[STATE].tag
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """Move all windows of a group on."""
@@ -113,7 +113,7 @@ class WindowRunner(ProcessorRunner):
             try:
                 row = window.result(self._shown(self._keys.decode_key(entry.key)))
             except Exception as error:
-                raise failed(self._order, "finish", entry.fingerprint, error) from error
+                raise failed(self._batch_spec, "finish", entry.fingerprint, error) from error
             if row is not None:
                 found.append(row)
         if found:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.types import StructType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 
 class Aggregator(ABC):
@@ -29,11 +29,15 @@ class Aggregator(ABC):
 
     def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ARG002 - for those who override it
         """One buffer for the rows of two; without it keys stay whole."""
-        raise InvalidArgument(f"{type(self).__name__} has no merge, so its buffers cannot be put together; add one")
+        raise InvalidArgumentError(
+            f"{type(self).__name__} has no merge, so its buffers cannot be put together; add one"
+        )
 
     def inverse(self, whole: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ARG002 - for those who override it
         """The buffer of ``whole`` without the rows of ``part``; with it a window takes off what falls out of it."""
-        raise InvalidArgument(f"{type(self).__name__} has no inverse, so rows cannot be taken off a buffer; add one")
+        raise InvalidArgumentError(
+            f"{type(self).__name__} has no inverse, so rows cannot be taken off a buffer; add one"
+        )
 
     @abstractmethod
     def finish(self, key: tuple[Any, ...], buffer: tuple[Any, ...]) -> tuple[Any, ...] | None:

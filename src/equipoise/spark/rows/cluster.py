@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _known_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
@@ -35,7 +35,7 @@ def _ask_slots(spark: SparkSession) -> int:
 def slot_count(spark: SparkSession, given: int | None) -> int:
     """The number of slots asked for, or the cluster's own."""
     if given is not None and given < 1:
-        raise InvalidArgument(f"slots must be at least 1, got {given}")
+        raise InvalidArgumentError(f"slots must be at least 1, got {given}")
     return task_slots(spark) if given is None else given
 
 
@@ -48,5 +48,5 @@ def partition_count(spark: SparkSession, given: int | None) -> int:
     """The number of partitions asked for, or the session's own."""
     count = default_partitions(spark) if given is None else given
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidArgument(f"numPartitions must be a whole number of at least 1, got {given!r}")
+        raise InvalidArgumentError(f"numPartitions must be a whole number of at least 1, got {given!r}")
     return count

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 
 FUNCTIONS = ("count", "sum", "min", "max", "mean")
@@ -66,7 +66,7 @@ class ColumnAggregator(Aggregator):
 
     def __init__(self, asked: Sequence[str], schema: StructType) -> None:
         if not asked:
-            raise InvalidArgument("there is nothing to aggregate; ask for example for ['count', 'sum(ms)']")
+            raise InvalidArgumentError("there is nothing to aggregate; ask for example for ['count', 'sum(ms)']")
         self._schema = schema
         self._fields: list[_Field] = []
         self._results: list[tuple[str, str, list[int]]] = []
@@ -75,7 +75,7 @@ class ColumnAggregator(Aggregator):
         names = [name for name, _, _ in self._results]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise InvalidArgument(f"two results are called {twice!r}; name one with AS")
+            raise InvalidArgumentError(f"two results are called {twice!r}; name one with AS")
         self.bufferSchema = StructType([StructField(f"_{n}", each.type) for n, each in enumerate(self._fields)])
 
     def output_schema(self, key: Sequence[str]) -> StructType:
@@ -121,10 +121,12 @@ class ColumnAggregator(Aggregator):
         found = _ASKED.fullmatch(text)
         function = found[1].lower() if found else ""
         if found is None or function not in FUNCTIONS:
-            raise InvalidArgument(f"{text!r} is none of {', '.join(FUNCTIONS)}; write for example 'sum(ms) AS total'")
+            raise InvalidArgumentError(
+                f"{text!r} is none of {', '.join(FUNCTIONS)}; write for example 'sum(ms) AS total'"
+            )
         column = None if found[2] in {None, "*"} else found[2]
         if column is None and function != "count":
-            raise InvalidArgument(f"{text!r} needs a column, as in {function}(ms)")
+            raise InvalidArgumentError(f"{text!r} needs a column, as in {function}(ms)")
         kind = LongType() if column is None else self._type(column)
         name = found[3] or (function if column is None else f"{function}_{column}")
         parts = [("sum", kind), ("count", LongType())] if function == "mean" else [(function, kind)]
@@ -139,13 +141,13 @@ class ColumnAggregator(Aggregator):
 
     def _type(self, column: str) -> DataType:
         if column not in self._schema.names:
-            raise InvalidArgument(f"there is no column {column!r}; there are {', '.join(self._schema.names)}")
+            raise InvalidArgumentError(f"there is no column {column!r}; there are {', '.join(self._schema.names)}")
         kind = self._schema[column].dataType
         if isinstance(kind, _WHOLE):
             return LongType()
         if isinstance(kind, FloatType | DoubleType):
             return DoubleType()
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"column {column!r} is {kind.simpleString()}, not a number; cast it, or write an Aggregator"
         )
 
@@ -165,7 +167,7 @@ def _of_rows(field: _Field, rows: pd.DataFrame) -> Any:
     if isinstance(field.type, DoubleType):
         return float(getattr(values.astype(np.float64), field.function)())
     if values.dtype.kind == "f" and len(values) and values.abs().max() >= _EXACT:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"column {field.column!r} has NULL beside whole numbers of {_EXACT:,} and more, which pandas would round; "
             f"leave NULL out before, as with where = '{field.column} IS NOT NULL'"
         )

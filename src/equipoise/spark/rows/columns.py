@@ -2,7 +2,7 @@
 
 FINGERPRINT = "__equipoise_fingerprint"
 PARTITION = "__equipoise_partition"
-PIECE = "__equipoise_piece"
+SHARD = "__equipoise_piece"
 """Number of the piece of a split key that a row belongs to."""
 
 WEIGHT = "__equipoise_weight"
@@ -16,9 +16,9 @@ Every partition gets one marker, so that tasks without rows run too; it sorts be
 """
 
 PART = "__equipoise_part"
-"""What was made of rows of a split key; see ``equipoise.spark.stream.make_parts``. Not there where no key is split."""
+"""Partial buffer of rows of a split key; see ``equipoise.spark.stream.partial_buffers``."""
 
-RESERVED = frozenset({FINGERPRINT, PARTITION, PIECE, WEIGHT, THINNING, GROUP, PART})
+RESERVED = frozenset({FINGERPRINT, PARTITION, SHARD, WEIGHT, THINNING, GROUP, PART})
 """What no column of a batch DataFrame may be called."""
 
 

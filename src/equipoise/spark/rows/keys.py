@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_spark_version
 from equipoise.spark.rows.columns import RESERVED
 
@@ -41,18 +41,18 @@ def resolve_key(df: DataFrame, key: KeyLike, *, streaming: bool = False) -> Key:
     _check_frame(df, streaming=streaming)
     given = [key] if isinstance(key, str | Column) else list(key)
     if not given:
-        raise InvalidArgument("the key has no column; name at least one")
+        raise InvalidArgumentError("the key has no column; name at least one")
     columns = tuple(as_column(df, each) for each in given)
     schema = analysed(df, columns, "key")
     for field in schema.fields:
         for part in _parts(field.dataType):
             if isinstance(part, MapType | VariantType):
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"key column {field.name!r} holds a {part.typeName()}, which Spark can neither hash nor group by; "
                     "use a part of it, or to_json of it"
                 )
             if isinstance(part, StringType) and part.collation != _BINARY:
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"key column {field.name!r} has collation {part.collation}, under which strings that hash "
                     "differently can be equal; use what they have in common, such as "
                     "F.collate(F.lower(column), 'UTF8_BINARY')"
@@ -83,25 +83,29 @@ def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
             message = f"there is no column {name} for the {role}; there are {available}"
         else:
             message = f"the {role} cannot be computed: {error.getMessage() or error}"
-        raise InvalidArgument(message) from error
+        raise InvalidArgumentError(message) from error
 
 
 def _check_frame(df: DataFrame, *, streaming: bool) -> None:
     if not isinstance(df, DataFrame):
-        raise InvalidArgument(f"a DataFrame of Spark is needed, and this is a {type(df).__name__}; pass it ungrouped")
+        raise InvalidArgumentError(
+            f"a DataFrame of Spark is needed, and this is a {type(df).__name__}; pass it ungrouped"
+        )
     require_spark_version(df.sparkSession.version)
     if streaming and not df.isStreaming:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "this is a batch DataFrame, and stateful is for streams; read it with spark.readStream, or use balance"
         )
     if df.isStreaming and not streaming:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "this is a streaming DataFrame, and profile, advise and balance are for batches; use stateful, "
             "or the DataFrame of each micro-batch inside foreachBatch"
         )
     taken = sorted(RESERVED & set(df.columns))
     if taken:
-        raise InvalidArgument(f"the DataFrame has a column {taken[0]!r}, a name that is kept for our own; rename it")
+        raise InvalidArgumentError(
+            f"the DataFrame has a column {taken[0]!r}, a name that is kept for our own; rename it"
+        )
 
 
 def _parts(data_type: DataType) -> Iterable[DataType]:

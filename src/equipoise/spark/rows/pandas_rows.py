@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _WIDE = {pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 _KINDS_BY_KEY = (pa.types.is_boolean, pa.types.is_duration)  # dtypes that depend on the NULLs of a key
@@ -215,7 +215,7 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
     """Tuples as one table of the declared schema, value by value: nothing goes by way of pandas but instants."""
     for row in rows:
         if len(row) != len(schema):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the function gave {len(row)} values, but outputSchema has {schema.names}; give one for each column"
             )
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
@@ -233,8 +233,8 @@ def _values(column: Sequence[Any], field: pa.Field, timezone: str) -> pa.Array:
         raise _misfit(field, error) from error
 
 
-def _misfit(field: pa.Field, error: Exception) -> InvalidArgument:
-    return InvalidArgument(
+def _misfit(field: pa.Field, error: Exception) -> InvalidArgumentError:
+    return InvalidArgumentError(
         f"column {field.name!r} that the function yielded does not fit outputSchema ({field.type}): {error}; convert "
         "it in the function, or change outputSchema"
     )
@@ -245,7 +245,7 @@ def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> 
     named = all(isinstance(label, str) for label in frame.columns)
     missing = sorted(set(schema.names) - set(frame.columns)) if named else []
     if missing or len(frame.columns) != len(schema):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the function yielded columns {list(frame.columns)}, but outputSchema has {schema.names}; "
             + (f"{', '.join(missing)} missing, yield a column for each" if missing else "yield exactly those")
         )

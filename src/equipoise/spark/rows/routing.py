@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.plan import Plan
 from equipoise.plan.lookup import COMPARED, literal, lookup_table
@@ -44,7 +44,7 @@ def group_column(plan: Plan, fingerprint: Column) -> Column:
 def _by_plan(plan: Plan, fingerprint: Column, tail: Column, isolated: NDArray[np.signedinteger]) -> Column:
     """``isolated[i]`` for rows of the i-th isolated key, ``tail`` for the others."""
     if plan.hash_seed != FINGERPRINT_SEED:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"plan {plan.version} routes fingerprints of seed {plan.hash_seed}, but Spark's xxhash64 has seed "
             f"{FINGERPRINT_SEED}; plan from fingerprints made with the default seed"
         )
@@ -86,7 +86,7 @@ def width_column(widths: Mapping[int, int], fingerprint: Column) -> Column:
     return looked_up(keys, counts, fingerprint, F.lit(1))
 
 
-def next_piece(width: Column) -> Column:
+def next_shard(width: Column) -> Column:
     """Which piece a row goes to, by the hash of its place among the rows of its task.
 
     The place itself would go round with whatever pattern the rows come in.

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 
 _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 _STORABLE = (
@@ -53,11 +53,11 @@ def require_storable(schema: dict[str, Any]) -> None:
         ``StructType.jsonValue()`` of the outputs.
     """
     if not schema["fields"]:
-        raise InvalidArgument("outputSchema has no columns; name at least one")
+        raise InvalidArgumentError("outputSchema has no columns; name at least one")
     for field in schema["fields"]:
         for kind in _simple_types(field["type"]):
             if re.fullmatch(_STORABLE, kind) is None:
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"outputSchema: column {field['name']!r} has the type {kind}, which outputs cannot have; "
                     "give it as string or binary, and cast it in the sink"
                 )

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import PART
 from equipoise.spark.rows.runs import plain_values
@@ -55,7 +55,7 @@ class AggregatorProcessor(StatefulProcessor):
         finished = self._aggregator.finish(key, buffer)
         if finished is not None:
             if len(finished) != len(self._columns):
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"finish gave {len(finished)} values, but outputSchema has {self._columns}; give one for each"
                 )
             yield pd.DataFrame([finished], columns=self._columns)

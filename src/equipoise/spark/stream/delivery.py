@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from equipoise.errors import EquipoiseError, UserFunctionFailed
+from equipoise.errors import EquipoiseError, UserFunctionError
 from equipoise.spark.rows.user_functions import traced
 from equipoise.spark.stream.runners import raised_at
 from equipoise.state.log import OutputFile
@@ -77,7 +77,7 @@ def deliver(sink: Sink, delivery: Delivery) -> None:
     except EquipoiseError:
         raise
     except Exception as error:
-        raise UserFunctionFailed(
+        raise UserFunctionError(
             f"{type(error).__name__} in the sink{raised_at(error)}: {error}\n"
             f"Batch {delivery.batch} is committed and not delivered. Mend the sink and start the query again on the "
             f"same checkpoint: the batch is delivered first.\n{traced(error)}"

@@ -19,15 +19,15 @@ from typing import Any, Generic
 import msgspec
 
 from equipoise.adapt import BatchLoads, Work, task_slowness
-from equipoise.errors import Damaged, LogBroken, Mismatch, UserFunctionFailed
+from equipoise.errors import DamagedError, LogBrokenError, MismatchError, UserFunctionError
 from equipoise.failpoints import failpoint
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.jobs import Jobs, Rows
 from equipoise.spark.stream.measures import batch_measures
 from equipoise.spark.stream.next_plan import Choice, NextPlan
-from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.settings import Settings
-from equipoise.state import chronicle
+from equipoise.state import batch_log
 from equipoise.state.catch_up import Recent
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.garbage import GarbageCollector
@@ -88,7 +88,7 @@ class Engine(Generic[Rows]):
             if version == progress.head + 1:
                 progress.commit(self._run(progress, rows, version, offsets))
             elif not is_replay:
-                raise LogBroken(
+                raise LogBrokenError(
                     f"Spark asks for batch {batch} but the log in {progress.storage.location} ends with batch "
                     f"{progress.head - 1}; the two halves of the checkpoint are of different times: restore both "
                     "from one copy"
@@ -111,7 +111,7 @@ class Engine(Generic[Rows]):
             if rows is not None:
                 progress.commit(self._run(progress, rows, 0, ""))
             else:
-                progress.commit(self._commit(progress, self._order(progress, 0), [], 0.0, ""))
+                progress.commit(self._commit(progress, self._batch_spec(progress, 0), [], 0.0, ""))
 
     def deliver_last(self, rows: Rows) -> bool:
         """Deliver the last batch where Spark does not know that it was; gives whether that was so.
@@ -125,7 +125,7 @@ class Engine(Generic[Rows]):
             Any rows of the session.
         """
         if not self._running.acquire(timeout=_PATIENCE):
-            raise UserFunctionFailed(
+            raise UserFunctionError(
                 f"the sink is still busy {_PATIENCE:g} seconds after the query was stopped; let it end, and start the "
                 "query again: it delivers the last batch if that is due"
             )
@@ -174,22 +174,22 @@ class Engine(Generic[Rows]):
 
     def _run(self, progress: "_Progress", rows: Rows, version: int, offsets: str) -> Commit:
         start = self._seconds()
-        order = self._order(progress, version, self._jobs.columns(rows))
-        manifests = self._jobs.run(rows, progress.plan, order, late_ms=progress.late_ms)
+        batch_spec = self._batch_spec(progress, version, self._jobs.columns(rows))
+        manifests = self._jobs.run(rows, progress.plan, batch_spec, late_ms=progress.late_ms)
         found = sorted(manifest.partition for manifest in manifests)
         if found != list(range(progress.plan.partitions)):
-            raise LogBroken(
-                f"batch {order.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
+            raise LogBrokenError(
+                f"batch {batch_spec.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
                 "a setting of Spark changes the number of partitions of a shuffle; unset it for this query"
             )
-        return self._commit(progress, order, manifests, self._seconds() - start, offsets)
+        return self._commit(progress, batch_spec, manifests, self._seconds() - start, offsets)
 
-    def _order(self, progress: "_Progress", version: int, columns: Sequence[str] = ()) -> Order:
+    def _batch_spec(self, progress: "_Progress", version: int, columns: Sequence[str] = ()) -> BatchSpec:
         settings, plan = self._settings, progress.plan
         layout = Layout(plan)
         identity = settings.identity
         event_time = columns.index(settings.watermark.column) if settings.watermark and version else None
-        return Order(
+        return BatchSpec(
             location=progress.storage.location,
             query=identity.name,
             epoch=settings.epoch.number,
@@ -219,24 +219,28 @@ class Engine(Generic[Rows]):
         )
 
     def _commit(
-        self, progress: "_Progress", order: Order, manifests: list[Manifest], seconds: float, offsets: str
+        self, progress: "_Progress", batch_spec: BatchSpec, manifests: list[Manifest], seconds: float, offsets: str
     ) -> Commit:
         settings, plan = self._settings, progress.plan
         by_speed = settings.policy.load == "auto"
         loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys(), by_speed=by_speed)
         measures = batch_measures(manifests, plan, seconds, settings.target_seconds)
-        choice = progress.next_plan.choose(plan, loads, order.batch, measures) if order.version else Choice.keep(plan)
+        choice = (
+            progress.next_plan.choose(plan, loads, batch_spec.batch, measures)
+            if batch_spec.version
+            else Choice.keep(plan)
+        )
         measures["state_bytes"] = sum(choice.state_bytes)
         measures["partition_state"] = choice.state_bytes
         failpoint("driver.before-plan")
         is_new = choice.plan is not plan
         name = progress.checkpoint.keep_plan(choice.plan) if is_new else progress.plan_name
         failpoint("driver.after-plan")
-        dropped = [group for groups in order.handover.folded.values() for group in groups]
+        dropped = [group for groups in batch_spec.handover.folded.values() for group in groups]
         return Commit(
-            version=order.version,
+            version=batch_spec.version,
             epoch=settings.epoch.number,
-            time_ms=order.time_ms,
+            time_ms=batch_spec.time_ms,
             watermark_ms=progress.watermark_ms,
             next_watermark_ms=_watermark(progress.watermark_ms, manifests, settings),
             plan=progress.plan_name,
@@ -306,7 +310,7 @@ class _Progress:
             failpoint("driver.before-summary")
             oldest = self.log.summarise(self.table, self._settings.epoch, self.head - self._settings.retain)
             failpoint("driver.in-summary")
-            chronicle.write(self.log, self.head)
+            batch_log.write(self.log, self.head)
             failpoint("driver.after-summary")
             self.log.forget_before(oldest)
             needed = {name for commit in self.log.kept() for name in (commit.plan, commit.next_plan)}
@@ -332,9 +336,9 @@ def _same_places(stored: dict[str, VariableSpec], declared: dict[str, VariableSp
     return all(by_tag.get(spec.tag, name) == name for name, spec in declared.items())
 
 
-def _changed_meanwhile(commit: Commit) -> Mismatch:
+def _changed_meanwhile(commit: Commit) -> MismatchError:
     """The error for a commit by a query with other state variables, while this one was starting."""
-    return Mismatch(
+    return MismatchError(
         f"batch {commit.batch} was committed by the query that this one takes over, with the state variables "
         f"{', '.join(sorted(commit.variables)) or 'none'}, after this query had read which ones there are; start this "
         "query again, it goes on from that commit"
@@ -381,5 +385,5 @@ def verify_outputs(storage: Storage, commit: Commit) -> None:
     for file in commit.outputs:
         try:
             storage.verify(file.stored)
-        except Damaged as error:
-            raise Damaged(f"{error}; batch {commit.batch} must be delivered from it") from error
+        except DamagedError as error:
+            raise DamagedError(f"{error}; batch {commit.batch} must be delivered from it") from error

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from equipoise.plan import Plan
 from equipoise.spark.stream.aggregator import STATE as BUFFER
-from equipoise.spark.stream.make_parts import part_maker
-from equipoise.spark.stream.order import Manifest, Order
-from equipoise.spark.stream.placement import MakeParts, Placement
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
+from equipoise.spark.stream.partial_buffers import part_maker
+from equipoise.spark.stream.placement import MakeBuffers, Placement
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import MANIFEST_SCHEMA, task
 
@@ -30,7 +30,7 @@ class Jobs(Protocol[Rows]):
     def columns(self, rows: Rows) -> Sequence[str]:
         """Names of the columns."""
 
-    def run(self, rows: Rows, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
+    def run(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
         """Place the rows by the plan, run a task for every partition, and gather what they say."""
 
     def outputs(self, rows: Rows, files: Sequence[str]) -> Rows:
@@ -51,20 +51,20 @@ class SparkJobs:
         """Names of the columns."""
         return rows.columns
 
-    def run(self, rows: DataFrame, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
+    def run(self, rows: DataFrame, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
         """Route, place, sort and work, in one job; one exchange for each row, and one more for those of split keys."""
-        placement = self._placed_by(rows, plan, initial=order.initial)
-        work = task(order, self._settings.runner)
+        placement = self._placed_by(rows, plan, initial=batch_spec.initial)
+        work = task(batch_spec, self._settings.runner)
         with _read_once(rows) if placement.splits else nullcontext(rows) as read:
-            make_parts = self._make_parts(order)
-            with nullcontext() if order.initial else _as_planned(rows.sparkSession):
-                sent = placement.placed(read, late_ms, make_parts).mapInArrow(work, MANIFEST_SCHEMA)
+            partial_buffers = self._make_parts(batch_spec)
+            with nullcontext() if batch_spec.initial else _as_planned(rows.sparkSession):
+                sent = placement.placed(read, late_ms, partial_buffers).mapInArrow(work, MANIFEST_SCHEMA)
                 answers = sent.collect()
         return [msgspec.msgpack.decode(answer.manifest, type=Manifest) for answer in answers]
 
-    def _make_parts(self, order: Order) -> MakeParts | None:
+    def _make_parts(self, batch_spec: BatchSpec) -> MakeBuffers | None:
         aggregator = self._settings.aggregator
-        return None if aggregator is None else part_maker(order, aggregator, order.variables[BUFFER].schema)
+        return None if aggregator is None else part_maker(batch_spec, aggregator, batch_spec.variables[BUFFER].schema)
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
         """The placement of a plan; kept as long as the plan and the columns stay the same.

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.spark.stream.order import GroupLoad, Manifest
+from equipoise.spark.stream.batch_spec import GroupLoad, Manifest
 
 LISTED = 64
 """Hottest keys that a task tells of, by rows and as many again by seconds."""

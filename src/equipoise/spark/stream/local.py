@@ -17,24 +17,24 @@ from pyspark.sql.types import StructType
 
 from equipoise.adapt import Policy
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal
 from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
+from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.query import is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
-from equipoise.spark.stream.steering import Steering
 from equipoise.spark.stream.user_code import Processor, UserCode
 from equipoise.state.cache import GroupCache
 from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.codec import KeyCodec, RowCodec
-from equipoise.state.contents import group_entries, key_states
 from equipoise.state.fencing import claim
 from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
 from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.state_dump import group_entries, key_states
 from equipoise.state.timers import time_mode
 from equipoise.storage import Storage
 
@@ -58,7 +58,7 @@ class LocalSchemas:
         try:
             parsed = StructType.fromDDL(schema)
         except PySparkRuntimeError as error:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the schema {schema!r} is text, which only Spark can read, and there is no session; "
                 "give a StructType, or start a session first"
             ) from error
@@ -74,7 +74,7 @@ class LocalSchemas:
         return to_arrow_schema(self.struct(schema), timezone=self._timezone)
 
 
-class LocalQuery(Steering):
+class LocalQuery(Overridable):
     """A stateful query that runs in this process, batch by batch, without Spark.
 
     State, plans, commits and recovery are those of ``stateful``; only the shuffle is another one. When a batch fails,
@@ -151,7 +151,7 @@ class LocalQuery(Steering):
     ) -> None:
         unknown = sorted(set(policy) - {field.name for field in fields(Policy)})
         if unknown:
-            raise InvalidArgument(f"LocalQuery has no option {', '.join(unknown)}")
+            raise InvalidArgumentError(f"LocalQuery has no option {', '.join(unknown)}")
         if checkpointLocation is None:
             checkpointLocation = tempfile.mkdtemp(prefix="equipoise-")  # noqa: N806 - Spark's own name
             weakref.finalize(self, shutil.rmtree, checkpointLocation, ignore_errors=True)
@@ -165,7 +165,7 @@ class LocalQuery(Steering):
         order = (orderBy,) if isinstance(orderBy, str) else tuple(orderBy)
         for name in (*keys, *order, *(watermark or ())[:1]):
             if name not in self._schema.names:
-                raise InvalidArgument(f"{name!r} is not a column of inputSchema; it has {self._schema.names}")
+                raise InvalidArgumentError(f"{name!r} is not a column of inputSchema; it has {self._schema.names}")
         identity = Checkpoint(storage).identify(
             Identity(
                 name=new_name(),
@@ -280,7 +280,7 @@ class LocalQuery(Steering):
         if CommitLog(storage).head() <= batch:
             storage.write(path, offsets)
         elif storage.exists(path) and storage.read(path) != offsets:
-            raise Mismatch(
+            raise MismatchError(
                 f"batch {batch} was committed with other rows and its output is due; give the rows of that batch again"
             )
 
@@ -300,7 +300,9 @@ class LocalQuery(Steering):
     def _table(self, rows: pd.DataFrame | pa.Table) -> pa.Table:
         missing = [name for name in self._schema.names if name not in _columns(rows)]
         if missing:
-            raise InvalidArgument(f"the rows have no column {missing[0]!r} of inputSchema; they have {_columns(rows)}")
+            raise InvalidArgumentError(
+                f"the rows have no column {missing[0]!r} of inputSchema; they have {_columns(rows)}"
+            )
         if isinstance(rows, pa.Table):
             return rows.select(self._schema.names).cast(self._schema)
         return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
@@ -309,7 +311,9 @@ class LocalQuery(Steering):
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
         for name in keys:
             if name not in table.column_names:
-                raise InvalidArgument(f"initialState has no column {name!r} of the key; it has {table.column_names}")
+                raise InvalidArgumentError(
+                    f"initialState has no column {name!r} of the key; it has {table.column_names}"
+                )
             typed = table.column(name).cast(self._schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, typed)
         return table.select(code.initial_columns(keys, table.column_names))

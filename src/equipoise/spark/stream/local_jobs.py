@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark import cloudpickle
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.stream.aggregator import STATE as BUFFER
-from equipoise.spark.stream.make_parts import part_maker
-from equipoise.spark.stream.order import Manifest, Order
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
+from equipoise.spark.stream.partial_buffers import part_maker
 from equipoise.spark.stream.placement import drops_late_by
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import task
@@ -48,17 +48,17 @@ class LocalJobs:
         names: list[str] = rows.column_names
         return names
 
-    def run(self, rows: pa.Table, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:
+    def run(self, rows: pa.Table, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
         """Route, place, sort and work."""
         settings = self._settings
-        late_by = None if order.initial else drops_late_by(settings)
+        late_by = None if batch_spec.initial else drops_late_by(settings)
         if late_by is not None:
             rows = _on_time(rows, late_by, late_ms)
-        placed = self._placed(rows, plan, order)
-        if settings.aggregator is not None and plan.widths and not order.initial:
-            placed = self._with_parts(placed, plan, order, settings.aggregator)
+        placed = self._placed(rows, plan, batch_spec)
+        if settings.aggregator is not None and plan.widths and not batch_spec.initial:
+            placed = self._with_parts(placed, plan, batch_spec, settings.aggregator)
         owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
-        sent = cloudpickle.dumps(task(order, settings.runner))  # type: ignore[no-untyped-call]  # it has no annotations
+        sent = cloudpickle.dumps(task(batch_spec, settings.runner))  # type: ignore[no-untyped-call]  # it has no annotations
         manifests = []
         for partition in range(plan.partitions):
             own = placed.filter(pa.array(owners == partition))
@@ -74,18 +74,18 @@ class LocalJobs:
         empty = self._settings.output_arrow.empty_table()
         return pa.concat_tables([empty, *(pq.read_table(pa.BufferReader(data)) for data in read)])
 
-    def _placed(self, rows: pa.Table, plan: Plan, order: Order) -> pa.Table:
+    def _placed(self, rows: pa.Table, plan: Plan, batch_spec: BatchSpec) -> pa.Table:
         """Rows with our columns, sorted by group, unsigned fingerprint, key and the user's order."""
         settings = self._settings
         keys = list(settings.identity.key)
         found = key_fingerprints(rows.select(keys))
         groups = group_numbers(plan, found)
         placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
-        return _sorted(placed, (*keys, *(() if order.initial else settings.order_by)))
+        return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.order_by)))
 
-    def _with_parts(self, placed: pa.Table, plan: Plan, order: Order, aggregator: Aggregator) -> pa.Table:
+    def _with_parts(self, placed: pa.Table, plan: Plan, batch_spec: BatchSpec, aggregator: Aggregator) -> pa.Table:
         """Rows of whole keys, and parts in place of the rows of split ones."""
-        sent = cloudpickle.dumps(part_maker(order, aggregator, order.variables[BUFFER].schema))  # type: ignore[no-untyped-call]  # as above
+        sent = cloudpickle.dumps(part_maker(batch_spec, aggregator, batch_spec.variables[BUFFER].schema))  # type: ignore[no-untyped-call]  # as above
         found = placed.column(FINGERPRINT).to_numpy()
         made: list[pa.RecordBatch] = []
         for key, width in plan.widths.items():
@@ -140,7 +140,9 @@ def _hashable(column: pa.ChunkedArray) -> NDArray[np.generic] | list[object]:
         values: list[object] = column.to_pylist()
         return values
     elif not (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise InvalidArgument(f"without Spark a key cannot be a {kind}; use numbers, text, bytes, dates or timestamps")
+        raise InvalidArgumentError(
+            f"without Spark a key cannot be a {kind}; use numbers, text, bytes, dates or timestamps"
+        )
     array: NDArray[np.generic] = column.to_numpy()
     return array
 

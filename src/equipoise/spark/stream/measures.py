@@ -7,7 +7,7 @@ import numpy as np
 from equipoise.adapt import busy_fraction
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Plan, uniform_plan
-from equipoise.spark.stream.order import Manifest
+from equipoise.spark.stream.batch_spec import Manifest
 from equipoise.state.ownership import fingerprint_of
 
 GOAL = 10.0

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from equipoise.adapt import BatchLoads, Controller, MeasuredLoads, split_widths
+from equipoise.adapt import BatchLoads, Controller, StreamLoadRecord, split_widths
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.settings import Settings
-from equipoise.state.checkpoint import Checkpoint, Wishes
+from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.log import Commit, CommitLog
 
 HASH = "hash"
@@ -48,7 +48,7 @@ class NextPlan:
         self._checkpoint = checkpoint
         self._controller = Controller(settings.policy)
         self._obeying = Controller(replace(settings.policy, mode="auto"))
-        self._loads: MeasuredLoads | None = None
+        self._loads: StreamLoadRecord | None = None
         self._last_replan: int | None = None
         self._busy: list[float] = []
 
@@ -70,13 +70,15 @@ class NextPlan:
         known = self._loads if self._loads is not None else self._controller.loads(plan)
         self._loads = known.add(loads)
         self._busy = [*self._busy[-_LOOK_BACK:], measures["busy"]]
-        wishes = self._checkpoint.wishes()
-        held = self._held(plan, wishes)
+        overrides = self._checkpoint.overrides()
+        held = self._held(plan, overrides)
         if held is not None and not held.same_routing(plan):
             chosen, decision = held, self._obeyed(held)
         else:
-            partitions = self._partitions(plan, wishes)
-            asked_for = partitions != plan.partitions and (wishes.partitions is not None or not self._settings.elastic)
+            partitions = self._partitions(plan, overrides)
+            asked_for = partitions != plan.partitions and (
+                overrides.partitions is not None or not self._settings.elastic
+            )
             controller = self._obeying if asked_for else self._controller  # a mode is about what nobody asked for
             widths = self._widths(plan, partitions, batch, pinned=held is not None)
             made = controller.decide(
@@ -135,13 +137,13 @@ class NextPlan:
             "reason": reason,
         }
 
-    def _held(self, plan: Plan, wishes: Wishes) -> Plan | None:
+    def _held(self, plan: Plan, overrides: Overrides) -> Plan | None:
         """The plan that is to be kept, as the next version; ``None`` where the load decides."""
-        hold = HASH if self._settings.plain_hash else wishes.hold
+        hold = HASH if self._settings.plain_hash else overrides.hold
         if hold is None:
             return None
         if hold == HASH:
-            wanted = uniform_plan(self._partitions(plan, wishes), plan.tail_groups)
+            wanted = uniform_plan(self._partitions(plan, overrides), plan.tail_groups)
             reason = "plain hash was asked for"
         else:
             wanted = self._checkpoint.held_plan(hold)
@@ -158,9 +160,9 @@ class NextPlan:
             hash_seed=wanted.hash_seed,
         )
 
-    def _partitions(self, plan: Plan, wishes: Wishes) -> int:
-        if wishes.partitions is not None:
-            return wishes.partitions
+    def _partitions(self, plan: Plan, overrides: Overrides) -> int:
+        if overrides.partitions is not None:
+            return overrides.partitions
         if self._settings.elastic is None:
             return self._settings.partitions
         return min(self._settings.elastic.propose(self._busy, plan.partitions), plan.tail_groups)

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.names import unique_name
 from equipoise.spark.rows.pandas_rows import to_arrow
 from equipoise.state.log import OutputFile
@@ -53,7 +53,7 @@ class Outputs:
     def add_frame(self, frame: pd.DataFrame) -> None:
         """Take what a function yielded."""
         if not isinstance(frame, pd.DataFrame):
-            raise InvalidArgument(f"the function must yield pandas DataFrames, got a {type(frame).__name__}")
+            raise InvalidArgumentError(f"the function must yield pandas DataFrames, got a {type(frame).__name__}")
         if not len(frame):
             return
         self._frames.append(frame)

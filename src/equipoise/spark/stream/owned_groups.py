@@ -8,8 +8,8 @@ from typing import Self
 
 from equipoise.failpoints import failpoint
 from equipoise.names import unique_name
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.order import Manifest, Order
 from equipoise.state.cache import GroupCache
 from equipoise.state.cached_entries import CacheReader
 from equipoise.state.catch_up import reading
@@ -59,21 +59,21 @@ class OwnedGroups:
 
     def __init__(
         self,
-        order: Order,
+        batch_spec: BatchSpec,
         partition: int,
         storage: Storage,
         cache: GroupCache,
         meter: LoadMeter,
         expire: Callable[[GroupTransaction], None],
     ) -> None:
-        self._order = order
+        self._batch_spec = batch_spec
         self._storage = storage
         self._meter = meter
         self._expire = expire
         self._cache = cache
         self._sections = SectionReader(storage)
         self._table: GroupTable | None = None
-        owned = [number for number, owner in enumerate(order.owners) if owner == partition]
+        owned = [number for number, owner in enumerate(batch_spec.owners) if owner == partition]
         self._owned = frozenset(owned)
         self._waiting = owned[::-1]
         self._open: dict[int, OpenGroup] = {}
@@ -83,7 +83,7 @@ class OwnedGroups:
         self._snapshots: SectionWriter | None = None
 
     def __enter__(self) -> Self:
-        for name in set(self._order.dropped).difference(self._order.groups):
+        for name in set(self._batch_spec.dropped).difference(self._batch_spec.groups):
             self._cache.forget(name)
         return self
 
@@ -96,7 +96,9 @@ class OwnedGroups:
         """The state of a group as of the last commit, with what this task has changed."""
         if number not in self._open:
             if number not in self._owned:
-                raise AssertionError(f"key group {self._order.groups[number]} was sent to a task that does not own it")
+                raise AssertionError(
+                    f"key group {self._batch_spec.groups[number]} was sent to a task that does not own it"
+                )
             self._open[number] = self._opened(number)
         return self._open[number].view
 
@@ -107,40 +109,44 @@ class OwnedGroups:
 
     def finish(self, manifest: Manifest) -> None:
         """Write all groups that are left, and complete the files."""
-        self.finish_before(len(self._order.groups), manifest)
+        self.finish_before(len(self._batch_spec.groups), manifest)
         failpoint("task.before-files")
         self._files.close()
         manifest.files = [each.stored_as(path) for path, each in self._written.items()]
         failpoint("task.after-files")
 
     def _finish(self, number: int, manifest: Manifest) -> None:
-        name = self._order.groups[number]
+        name = self._batch_spec.groups[number]
         if number not in self._open:
             if not self._must_run(name):
                 return
             self._open[number] = self._opened(number)
         group = self._open.pop(number)
         with group.open:
-            if self._order.has_clock and not self._order.initial:  # what fires then belongs to the first batch
+            if (
+                self._batch_spec.has_clock and not self._batch_spec.initial
+            ):  # what fires then belongs to the first batch
                 start = time.perf_counter()
                 self._expire(group.view)
-                purge_expired(group.view, self._order.time_ms, _PURGED_AT_A_TIME)
+                purge_expired(group.view, self._batch_spec.time_ms, _PURGED_AT_A_TIME)
                 self._meter.add_seconds(number, time.perf_counter() - start)
-            if self._order.removed_tags:
+            if self._batch_spec.removed_tags:
                 self._delete_removed(group.view)
             self._write(group, manifest)
         size = None if self._changes_hands(name) else group.reader.size_bytes  # as of the version before
         manifest.loads[name] = self._meter.load(number, size)
 
     def _must_run(self, name: str) -> bool:
-        order = self._order
+        batch_spec = self._batch_spec
         if self._changes_hands(name):
             return True
-        return name in order.recent and (order.has_clock or bool(order.removed_tags) or name in order.snapshots)
+        return name in batch_spec.recent and (
+            batch_spec.has_clock or bool(batch_spec.removed_tags) or name in batch_spec.snapshots
+        )
 
     def _changes_hands(self, name: str) -> bool:
         """Whether entries come to the group or leave it in this batch."""
-        handover = self._order.handover
+        handover = self._batch_spec.handover
         return name in handover.isolated or name in handover.leaving or name in handover.folded
 
     def _write(self, group: OpenGroup, manifest: Manifest) -> None:
@@ -149,21 +155,21 @@ class OwnedGroups:
             if self._changes is None:
                 self._changes = self._writer("changes", CHANGES)
             manifest.sections[group.name] = self._changes.add(group.name, changes, reset=group.starts_anew)
-        if group.name in self._order.snapshots and not isinstance(group.reader, EmptyReader):
+        if group.name in self._batch_spec.snapshots and not isinstance(group.reader, EmptyReader):
             if self._snapshots is None:
                 self._snapshots = self._writer("snapshots", SNAPSHOT)
             section = self._snapshots.add(group.name, group.reader.entries())
             failpoint("task.in-snapshot")
-            manifest.snapshots[group.name] = Snapshot(self._order.recent[group.name].version, section)
+            manifest.snapshots[group.name] = Snapshot(self._batch_spec.recent[group.name].version, section)
 
     def _writer(self, folder: str, kind: int) -> SectionWriter:
-        path = f"{folder}/{self._order.version:020d}/{unique_name()}"
+        path = f"{folder}/{self._batch_spec.version:020d}/{unique_name()}"
         self._written[path] = self._files.enter_context(self._storage.writing(path))
         return SectionWriter(self._written[path], kind, path)
 
     def _opened(self, number: int) -> OpenGroup:
-        order, name = self._order, self._order.groups[number]
-        source = order.handover.isolated.get(name)
+        batch_spec, name = self._batch_spec, self._batch_spec.groups[number]
+        source = batch_spec.handover.isolated.get(name)
         if source is not None:
             view, fingerprint = GroupTransaction(EmptyReader()), fingerprint_of(name)
             assert fingerprint is not None  # noqa: S101 - this tells the type checker
@@ -174,11 +180,11 @@ class OwnedGroups:
         with ExitStack() as stack:
             reader = self._reader(name, stack)
             view = GroupTransaction(reader)
-            for fingerprint in order.handover.leaving.get(name, ()):
+            for fingerprint in batch_spec.handover.leaving.get(name, ()):
                 for key, value in list(view.scan(fingerprint_prefix(fingerprint))):
                     for each in (key, *companions(key, value)):
                         view.delete(each)
-            for folded in order.handover.folded.get(name, ()):
+            for folded in batch_spec.handover.folded.get(name, ()):
                 with ExitStack() as reading_folded:
                     _copy(self._reader(folded, reading_folded), _ENTRIES, view)
                 failpoint("task.in-migration")
@@ -186,16 +192,16 @@ class OwnedGroups:
 
     def _reader(self, name: str, stack: ExitStack) -> CacheReader:
         cached = self._cache.group(name)
-        return reading(cached, self._order.recent.get(name), self._sections, lambda: self._chain(name), stack)
+        return reading(cached, self._batch_spec.recent.get(name), self._sections, lambda: self._chain(name), stack)
 
     def _chain(self, name: str) -> Chain:
         if self._table is None:
-            self._table = CommitLog(self._storage).table(self._order.version - 1)
+            self._table = CommitLog(self._storage).table(self._batch_spec.version - 1)
         return self._table.chains[name]
 
     def _delete_removed(self, view: GroupTransaction) -> None:
         for key, value in view.scan(_ENTRIES):
-            if parse_entry(key).tag in self._order.removed_tags:
+            if parse_entry(key).tag in self._batch_spec.removed_tags:
                 for each in (key, *companions(key, value)):
                     view.delete(each)
 

@@ -15,11 +15,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from equipoise.plan import Plan
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
 from equipoise.spark.rows.keys import as_column
-from equipoise.spark.rows.routing import group_column, int_array, looked_up, next_piece, width_column
+from equipoise.spark.rows.routing import group_column, int_array, looked_up, next_shard, width_column
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.ownership import Layout
 
-MakeParts = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+MakeBuffers = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Makes parts of rows, for ``mapInArrow``."""
 
 _PIECE = "__equipoise_piece"
@@ -66,7 +66,7 @@ class Placement:
         """Whether rows of split keys go another way first."""
         return bool(self._widths)
 
-    def placed(self, df: DataFrame, late_ms: int, make_parts: MakeParts | None = None) -> DataFrame:
+    def placed(self, df: DataFrame, late_ms: int, partial_buffers: MakeBuffers | None = None) -> DataFrame:
         """Rows with our columns, in the partition and the order in which tasks read them.
 
         Parameters
@@ -75,29 +75,29 @@ class Placement:
             Rows of a micro-batch.
         late_ms
             Rows with an event time up to this are too late; where ``drops_late_by`` names a column they are dropped.
-        make_parts
+        partial_buffers
             Makes parts of the rows of split keys; needed where the plan splits any.
         """
         if self._event is not None:
             df = df.where(self._event.isNull() | (self._event > F.timestamp_millis(F.lit(late_ms))))
         rows = df.select(*self._columns, self._fingerprint).withColumn(GROUP, self._group)
-        if self.splits and make_parts is not None:
-            rows = self._with_parts(rows, make_parts)
+        if self.splits and partial_buffers is not None:
+            rows = self._with_parts(rows, partial_buffers)
         rows = rows.union(self._markers)
         return rows.repartitionById(self._partitions, self._partition).sortWithinPartitions(*self._order)
 
-    def _with_parts(self, rows: DataFrame, make_parts: MakeParts) -> DataFrame:
+    def _with_parts(self, rows: DataFrame, partial_buffers: MakeBuffers) -> DataFrame:
         """Rows of whole keys, and parts in place of the rows of split ones."""
         keys = np.array(list(self._widths), dtype=np.int64)
         counts = np.array(list(self._widths.values()), dtype=np.int64)
         fingerprint = F.col(FINGERPRINT)
         first = looked_up(keys, np.cumsum(counts) - counts, fingerprint, F.lit(-1))
         split = rows.withColumn(_PIECE, first).where(F.col(_PIECE) >= 0)
-        turn = next_piece(width_column(self._widths, fingerprint))
+        turn = next_shard(width_column(self._widths, fingerprint))
         pieces = split.withColumn(_PIECE, F.col(_PIECE) + turn).repartitionById(int(counts.sum()), _PIECE)
         sorted_pieces = pieces.sortWithinPartitions(FINGERPRINT, *self._keys).drop(_PIECE)
         fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
-        parts = sorted_pieces.mapInArrow(make_parts, StructType([*fields, StructField(PART, BinaryType())]))
+        parts = sorted_pieces.mapInArrow(partial_buffers, StructType([*fields, StructField(PART, BinaryType())]))
         return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
 
 

@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from equipoise.errors import EquipoiseError, Fenced
+from equipoise.errors import EquipoiseError, FencedError
+from equipoise.spark.stream.batch_log_frame import BatchLog, history
 from equipoise.spark.stream.failures import translated, translating
-from equipoise.spark.stream.query_history import QueryHistory, history
+from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.state_reader import read_state
-from equipoise.spark.stream.steering import Steering
 from equipoise.state.fencing import Epoch
 
 _log = logging.getLogger(__name__)
@@ -27,13 +27,13 @@ def is_active_here(owner: str) -> bool:
     return query is not None and query.isActive
 
 
-class StatefulQuery(Steering):
+class StatefulQuery(Overridable):
     """A running query.
 
     Everything that is not named here is Spark's own: ``lastProgress``, ``status``, ``isActive`` and so on. Where a
     query failed with an error of equipoise, that error is raised, with Spark's trace below it.
 
-    Wishes are files in the checkpoint, so they can be made from another process too, and take effect with the batch
+    Overrides are files in the checkpoint, so they can be made from another process too, and take effect with the batch
     after the next.
     """
 
@@ -81,7 +81,7 @@ class StatefulQuery(Steering):
             self.query.stop()
         self._releasing.join()
 
-    def history(self) -> QueryHistory:
+    def history(self) -> BatchLog:
         """What became of every batch; see ``equipoise.spark.history``."""
         return history(self._epoch.storage.location, spark=self._spark)
 
@@ -103,7 +103,7 @@ class StatefulQuery(Steering):
             return
         try:
             self._deliver_last()
-        except Fenced as error:
+        except FencedError as error:
             _log.warning("the last committed batch is left to the query that has taken over: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever the sink raises
             _log.warning(

@@ -13,14 +13,14 @@ import numpy as np
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 import equipoise
-from equipoise.errors import UserFunctionFailed
+from equipoise.errors import UserFunctionError
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.pandas_rows import key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.rows.user_functions import traced
 from equipoise.spark.stream.aggregator import AggregatorProcessor
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
@@ -46,7 +46,7 @@ class Runner(ABC):
         """Let the user's code clean up."""
 
 
-RunnerFactory = Callable[[Order], Runner]
+RunnerFactory = Callable[[BatchSpec], Runner]
 """Makes the runner of a task."""
 
 
@@ -61,31 +61,31 @@ class ProcessorRunner(Runner):
         What the driver said.
     """
 
-    def __init__(self, processor: StatefulProcessor, order: Order) -> None:
+    def __init__(self, processor: StatefulProcessor, batch_spec: BatchSpec) -> None:
         self._processor = processor
-        self._order = order
-        self._keys = KeyCodec(order.key_schema)
-        self._shown = key_shower(order.key_schema, order.timezone)
+        self._batch_spec = batch_spec
+        self._keys = KeyCodec(batch_spec.key_schema)
+        self._shown = key_shower(batch_spec.key_schema, batch_spec.timezone)
         self._handle = StateHandle(
-            order.variables,
-            mode=order.time_mode,
-            processing_ms=order.time_ms,
-            watermark_ms=order.watermark_ms,
-            batch=order.version,
+            batch_spec.variables,
+            mode=batch_spec.time_mode,
+            processing_ms=batch_spec.time_ms,
+            watermark_ms=batch_spec.watermark_ms,
+            batch=batch_spec.version,
         )
         self._times = TimerValues(*self._handle.timer_values())
-        with told(order, "init"):
+        with told(batch_spec, "init"):
             processor.init(self._handle)  # type: ignore[arg-type]  # the same methods, over our own store
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
-        initial, processor = self._order.initial, self._processor
+        initial, processor = self._batch_spec.initial, self._processor
         by_arrow = initial and isinstance(processor, AggregatorProcessor)
-        keyed = KeyedTables(rows) if by_arrow else KeyedFrames(rows, self._order.timezone)
+        keyed = KeyedTables(rows) if by_arrow else KeyedFrames(rows, self._batch_spec.timezone)
         what = "handleInitialState" if initial else "handleInputRows"
         clock, current = time.perf_counter, -1
         measured: list[tuple[int, int, int, float]] = []
-        handle, add, shown, counts_parts = self._handle, outputs.add_frame, self._shown, self._order.counts_parts
+        handle, add, shown, counts_parts = self._handle, outputs.add_frame, self._shown, self._batch_spec.counts_parts
         call = self._initial if initial else processor.handleInputRows
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
@@ -99,7 +99,7 @@ class ProcessorRunner(Runner):
                 for frame in call(shown(key), frames, self._times):
                     add(frame)
             except Exception as error:
-                raise failed(self._order, what, fingerprint, error) from error
+                raise failed(self._batch_spec, what, fingerprint, error) from error
             for _ in frames:
                 pass
             seconds = clock() - start
@@ -119,12 +119,12 @@ class ProcessorRunner(Runner):
                 for frame in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
                     outputs.add_frame(frame)
             except Exception as error:
-                raise failed(self._order, "handleExpiredTimer", fingerprint, error) from error
+                raise failed(self._batch_spec, "handleExpiredTimer", fingerprint, error) from error
             self._handle.deleteTimer(expiry)
 
     def close(self) -> None:
         """Call ``close``."""
-        with told(self._order, "close"):
+        with told(self._batch_spec, "close"):
             self._processor.close()
 
     def _initial(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
@@ -143,15 +143,15 @@ def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> No
         meter.add(np.array(groups), np.array(fingerprints), np.array(rows), np.array(seconds))
 
 
-def failed(order: Order, what: str, fingerprint: int, error: Exception) -> UserFunctionFailed:
+def failed(batch_spec: BatchSpec, what: str, fingerprint: int, error: Exception) -> UserFunctionError:
     """The error to raise when the user's code failed for a key."""
-    return failed_for(order, what, f" for key {fingerprint % 2**64:016x}", error)
+    return failed_for(batch_spec, what, f" for key {fingerprint % 2**64:016x}", error)
 
 
-def failed_for(order: Order, what: str, whom: str, error: Exception) -> UserFunctionFailed:
+def failed_for(batch_spec: BatchSpec, what: str, whom: str, error: Exception) -> UserFunctionError:
     """The error to raise when the user's code failed: the user's exception and line, then what to do."""
-    where = "with the initial state" if order.initial else f"in batch {order.batch}"
-    return UserFunctionFailed(
+    where = "with the initial state" if batch_spec.initial else f"in batch {batch_spec.batch}"
+    return UserFunctionError(
         f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n"
         f"It was called{whom} {where}, of which nothing was committed. Mend the function and start the "
         f"query again on the same checkpoint.\n{traced(error)}"
@@ -159,12 +159,12 @@ def failed_for(order: Order, what: str, whom: str, error: Exception) -> UserFunc
 
 
 @contextmanager
-def told(order: Order, what: str) -> Iterator[None]:
+def told(batch_spec: BatchSpec, what: str) -> Iterator[None]:
     """Say which of the user's functions failed, where it has no key."""
     try:
         yield
     except Exception as error:
-        raise failed_for(order, what, "", error) from error
+        raise failed_for(batch_spec, what, "", error) from error
 
 
 def raised_at(error: Exception, what: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
-from equipoise.errors import AlreadyThere, Damaged, InvalidArgument, Mismatch
+from equipoise.errors import AlreadyExistsError, DamagedError, InvalidArgumentError, MismatchError
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage, StoredFile, canonical
@@ -57,7 +57,7 @@ def table(name: str, *, format: str = "parquet", path: str | None = None, **opti
         As for ``parquet``.
     """
     if str(format).lower() != "parquet":
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"sinks.table copies Parquet files and cannot write a table of format {format!r}; give start() a function "
             "of (DataFrame, batch) that appends with the format's own transaction number, for example Delta's "
             "txnAppId and txnVersion"
@@ -93,7 +93,7 @@ def kafka(
         Further options of the connector.
     """
     if not servers or not topic:
-        raise InvalidArgument("the Kafka sink needs servers and a topic")
+        raise InvalidArgumentError("the Kafka sink needs servers and a topic")
 
     def write(df: DataFrame, batch: int) -> None:  # noqa: ARG001 - the name belongs to the protocol
         columns = [f"CAST({value} AS STRING) AS value", *([f"CAST({key} AS STRING) AS key"] if key else [])]
@@ -159,7 +159,7 @@ class ParquetTable(FileSink):
         """Folder of the table, which is created if it does not exist."""
         spark = empty.sparkSession
         if BATCH in empty.columns:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the output has a column {BATCH!r}, which sinks.table adds to its table; give that column another name"
             )
         expected = StructType([*empty.schema.fields, StructField(BATCH, LongType())])
@@ -170,13 +170,13 @@ class ParquetTable(FileSink):
             spark.sql(f"{create} LOCATION :path", args={"path": self._path})
         found = spark.table(self._name).schema
         if found.simpleString() != expected.simpleString():
-            raise Mismatch(
+            raise MismatchError(
                 f"the table {self._name} has the columns {found.simpleString()}, and the query's output with the batch "
                 f"is {expected.simpleString()}; give a table with these columns, partitioned by {BATCH}, or a new name"
             )
         partitions = [column.name for column in spark.catalog.listColumns(self._name) if column.isPartition]
         if partitions != [BATCH]:
-            raise Mismatch(
+            raise MismatchError(
                 f"the table {self._name} is partitioned by {', '.join(partitions) or 'nothing'}, and sinks.table "
                 f"copies each batch into a partition of its own; give a table partitioned by {BATCH}, or a new name"
             )
@@ -185,13 +185,13 @@ class ParquetTable(FileSink):
         }
         provider = described.get("Provider", "").lower()
         if provider != "parquet" or "Location" not in described:
-            raise Mismatch(
+            raise MismatchError(
                 f"the table {self._name} has the format {provider or 'unknown'!r}, and sinks.table copies Parquet "
                 "files; give start() a function of (DataFrame, batch) that writes to it"
             )
         location = str(described["Location"])
         if self._path is not None and canonical(location) != canonical(self._path):
-            raise Mismatch(
+            raise MismatchError(
                 f"the table {self._name} keeps its files in {location}, and path is {self._path}; leave path out, or "
                 "give a new name"
             )
@@ -222,18 +222,18 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
                 for data in source.pieces(file.path):
                     copy.write(data)
                 if (copy.size, copy.sha256) != (file.size, file.sha256):
-                    raise Damaged(
+                    raise DamagedError(
                         f"{source.at(file.path)} does not match the SHA-256 in its commit and was not delivered; "
                         "restore the file from a copy"
                     )
-        except AlreadyThere:
+        except AlreadyExistsError:
             pass  # another driver has delivered it meanwhile
         else:
             return
     try:
         target.verify(StoredFile(name, file.size, file.sha256))
-    except Damaged as error:
-        raise Mismatch(
+    except DamagedError as error:
+        raise MismatchError(
             f"{target.at(name)} is there with other bytes than the query committed under this name: another query "
             "wrote it, or the checkpoint was taken back to an earlier time; give the query a folder of its own, or "
             "move away the files of the batches that it will deliver again"
@@ -244,7 +244,7 @@ def _require_no_options(sink: str, options: dict[str, Any]) -> None:
     asked = {(name, str(value).lower()): value for name, value in options.items()}
     refused = {name: value for (name, text), value in asked.items() if (name, text) != ("compression", _COMPRESSION)}
     if refused:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"sinks.{sink} copies the committed files, zstd-compressed Parquet, and cannot honour the option "
             f"{', '.join(f'{name}={value!r}' for name, value in refused.items())}; leave it out, or give start() a "
             "function of (DataFrame, batch) that writes"

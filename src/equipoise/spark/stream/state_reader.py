@@ -8,15 +8,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, MapType, StructField, StructType
 
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec, RowCodec
-from equipoise.state.contents import TIMERS, group_entries, kept_version, key_states, while_kept
 from equipoise.state.handle import VariableSpec
 from equipoise.state.log import Chain, Commit
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.state_dump import TIMERS, group_entries, kept_version, key_states, while_kept
 from equipoise.storage import Storage
 
 _KEYS_AT_A_TIME = 10_000
@@ -53,7 +53,7 @@ def active_session(spark: SparkSession | None) -> SparkSession:
     """The session that was given, else the active one."""
     found = spark or SparkSession.getActiveSession()
     if found is None:
-        raise InvalidArgument("there is no active Spark session; create one, or pass spark=")
+        raise InvalidArgumentError("there is no active Spark session; create one, or pass spark=")
     return found
 
 
@@ -68,7 +68,7 @@ def _state_schema(identity: Identity, variables: dict[str, VariableSpec]) -> Str
         elif spec.kind == "map":
             value = MapType(StructType.fromJson(spec.key_schema or {}), value)
         if name in taken:
-            raise Mismatch(f"state variable {name!r} has the name of another column; rename it to read the state")
+            raise MismatchError(f"state variable {name!r} has the name of another column; rename it to read the state")
         fields.append(StructField(name, value))
     if identity.time_mode != "none":
         fields.append(StructField(TIMERS, ArrayType(LongType())))

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from equipoise.adapt import Elastic, Policy
 from equipoise.arguments import at_least, whole
 from equipoise.durations import seconds_of
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.cluster import is_connect, partition_count, task_slots
 from equipoise.spark.rows.keys import as_column, resolve_key
 from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
@@ -113,22 +113,24 @@ def stateful(
     unknown = sorted(set(policy) - {field.name for field in fields(Policy)})
     if unknown:
         known = ", ".join(field.name for field in fields(Policy))
-        raise InvalidArgument(f"stateful has no option {', '.join(unknown)}; for planning it has {known}")
+        raise InvalidArgumentError(f"stateful has no option {', '.join(unknown)}; for planning it has {known}")
     resolved = resolve_key(stream, key, streaming=True)
     names = list(resolved.names)
     missing = [name for name in names if name not in stream.columns]
     if missing:
-        raise InvalidArgument(f"key {missing[0]!r} is not a column; add it with withColumn first")
+        raise InvalidArgumentError(f"key {missing[0]!r} is not a column; add it with withColumn first")
     order = [orderBy] if isinstance(orderBy, str) else list(orderBy)
     for name in order:
         if name not in stream.columns:
-            raise InvalidArgument(f"orderBy column {name!r} is not there; there are {', '.join(stream.columns)}")
+            raise InvalidArgumentError(f"orderBy column {name!r} is not there; there are {', '.join(stream.columns)}")
         if "map<" in (kind := stream.schema[name].dataType.simpleString()) or "variant" in kind:
-            raise InvalidArgument(f"orderBy column {name!r} is {kind}, which Spark cannot sort by; use a part of it")
+            raise InvalidArgumentError(
+                f"orderBy column {name!r} is {kind}, which Spark cannot sort by; use a part of it"
+            )
     if initialState is not None:
         _require_key(initialState, stream, names)
     if targetSeconds is not None and at_least("targetSeconds", targetSeconds, 0) == 0:
-        raise InvalidArgument("targetSeconds is the time that a batch may take and must exceed 0")
+        raise InvalidArgumentError("targetSeconds is the time that a batch may take and must exceed 0")
     return StatefulStream(
         stream,
         names,
@@ -223,7 +225,9 @@ class StatefulStream:
             Name for Spark's own pages.
         """
         if not callable(sink) and not isinstance(sink, FileSink):
-            raise InvalidArgument("sink must be a function of (DataFrame, batch number); see equipoise.spark.sinks")
+            raise InvalidArgumentError(
+                "sink must be a function of (DataFrame, batch number); see equipoise.spark.sinks"
+            )
         triggered = {"processingTime": trigger} if isinstance(trigger, str) else dict(trigger or {})
         if isinstance(sink, FileSink):
             sink.prepare(self._spark.createDataFrame([], self._output_schema))
@@ -343,13 +347,17 @@ class StatefulStream:
 def _require_key(initial: DataFrame, stream: DataFrame, key: list[str]) -> None:
     """Refuse initial state whose keys are not those of the stream: its states would never be found."""
     if initial.isStreaming:
-        raise InvalidArgument("initialState must be a batch DataFrame, and this is a stream; read it with spark.read")
+        raise InvalidArgumentError(
+            "initialState must be a batch DataFrame, and this is a stream; read it with spark.read"
+        )
     for name in key:
         if name not in initial.columns:
-            raise InvalidArgument(f"initialState lacks the key column {name!r}; it has {', '.join(initial.columns)}")
+            raise InvalidArgumentError(
+                f"initialState lacks the key column {name!r}; it has {', '.join(initial.columns)}"
+            )
         given, wanted = (df.schema[name].dataType.simpleString() for df in (initial, stream))
         if given != wanted:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"initialState has the key {name!r} as {given}, but the stream has it as {wanted}; cast it"
             )
 
@@ -358,7 +366,7 @@ def _tail_groups(given: int | None, partitions: int, known: Identity | None) -> 
     """H: as given, else that of the query that is there, else by the number of partitions."""
     if given is None and known is not None:
         if known.tail_groups < partitions:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the query has {known.tail_groups} key groups for good, so it cannot use {partitions} partitions; "
                 "use fewer, or begin a new checkpoint with a larger tailGroups"
             )
@@ -366,16 +374,18 @@ def _tail_groups(given: int | None, partitions: int, known: Identity | None) -> 
     if given is None:
         return max(TAIL_GROUPS, 1 << (_GROUPS_A_PARTITION * partitions - 1).bit_length())
     if whole("tailGroups", given, 1) < partitions:
-        raise InvalidArgument(f"tailGroups {given} is below the number of partitions, {partitions}; give at least that")
+        raise InvalidArgumentError(
+            f"tailGroups {given} is below the number of partitions, {partitions}; give at least that"
+        )
     return given
 
 
 def _elastic(spark: SparkSession, partitions: int | str | None, bounds: tuple[int, int] | None) -> Elastic | None:
     if isinstance(partitions, str) and partitions != "auto":
-        raise InvalidArgument(f"numPartitions must be a whole number or 'auto', got {partitions!r}")
+        raise InvalidArgumentError(f"numPartitions must be a whole number or 'auto', got {partitions!r}")
     if partitions != "auto":
         if bounds is not None:
-            raise InvalidArgument("bounds are for numPartitions='auto'; drop them or ask for 'auto'")
+            raise InvalidArgumentError("bounds are for numPartitions='auto'; drop them or ask for 'auto'")
         return None
     return Elastic(*(bounds or (1, 4 * partition_count(spark, None))))
 
@@ -385,19 +395,19 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
     marked = [field for field in stream.schema.fields if _WATERMARK in (field.metadata or {})]
     if len(marked) > 1:
         names = ", ".join(field.name for field in marked)
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"the stream has a watermark on each of {names}, but the rows of a query have one event time; "
             "call withWatermark on one column only"
         )
     for field in marked:
         if not isinstance(field.dataType, TimestampType):
             kind = field.dataType.simpleString()
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"the event-time column {field.name!r} is a {kind}, but event times are timestamps; cast it first"
             )
         return Watermark(field.name, int(field.metadata[_WATERMARK]))
     if mode == "eventTime":
-        raise InvalidArgument("timeMode eventTime needs a watermark; call withWatermark on the stream first")
+        raise InvalidArgumentError("timeMode eventTime needs a watermark; call withWatermark on the stream first")
     return None
 
 
@@ -408,5 +418,5 @@ def _interval(trigger: Mapping[str, Any]) -> float | None:
         return None
     try:
         return seconds_of("trigger", given)
-    except InvalidArgument:
+    except InvalidArgumentError:
         return None  # Spark knows other ways to write an interval, and "0 seconds"

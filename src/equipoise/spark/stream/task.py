@@ -9,8 +9,8 @@ import pyarrow as pa
 from equipoise.failpoints import failpoint
 from equipoise.spark.rows.keyed_frames import parts_of
 from equipoise.spark.rows.runs import Runs, SortedRows, latest_event_ms
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.owned_groups import OwnedGroups
 from equipoise.spark.stream.runners import Runner
@@ -22,35 +22,37 @@ MANIFEST_SCHEMA = "manifest binary"
 
 
 def task(
-    order: Order, runner: Callable[[Order], Runner]
+    batch_spec: BatchSpec, runner: Callable[[BatchSpec], Runner]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow``."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        manifest = run_partition(order, runner(order), batches)
+        manifest = run_partition(batch_spec, runner(batch_spec), batches)
         yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(manifest)])], names=["manifest"])
 
     return run
 
 
-def run_partition(order: Order, runner: Runner, batches: Iterator[pa.RecordBatch]) -> Manifest:
+def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.RecordBatch]) -> Manifest:
     """Work on one partition; it changes nothing but new files under names of its own."""
     start = time.perf_counter()
     failpoint("task.start")
-    storage = Storage(order.location)
-    cache = GroupCache.of_query(f"{order.query} in {order.location}", order.cache, order.epoch, order.run)
-    codec = KeyCodec(order.key_schema)
-    source = SortedRows(batches, order.key_fields, codec)
+    storage = Storage(batch_spec.location)
+    cache = GroupCache.of_query(
+        f"{batch_spec.query} in {batch_spec.location}", batch_spec.cache, batch_spec.epoch, batch_spec.run
+    )
+    codec = KeyCodec(batch_spec.key_schema)
+    source = SortedRows(batches, batch_spec.key_fields, codec)
     manifest = Manifest(partition=source.partition)
-    tail_groups = sum(name[0] == "t" for name in order.groups)
-    meter = LoadMeter(len(order.groups), tail_groups)
+    tail_groups = sum(name[0] == "t" for name in batch_spec.groups)
+    meter = LoadMeter(len(batch_spec.groups), tail_groups)
     with (
-        Outputs(storage, order.version, order.output_schema, order.timezone) as outputs,
+        Outputs(storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone) as outputs,
         OwnedGroups(
-            order, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)
+            batch_spec, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)
         ) as groups,
     ):
-        rows = _watching_events(source, order.event_time, manifest)
+        rows = _watching_events(source, batch_spec.event_time, manifest)
         for number in runner.run(rows, groups.view, outputs, meter):
             groups.finish_before(number, manifest)
         groups.finish(manifest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.schemas import Schemas
 from equipoise.spark.stream.aggregator import AggregatorProcessor
@@ -57,7 +57,7 @@ class UserCode:
             self.removed = handle.removed
         elif isinstance(processor, VectorProcessor):
             if not hasattr(processor, "stateSchema"):
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"{type(processor).__name__} has no stateSchema, the schema of the state of a key; add one, for "
                     'example stateSchema = "n long"'
                 )
@@ -66,7 +66,7 @@ class UserCode:
             self.variables = {STATE: VariableSpec(STATE, "value", 1, schemas.parsed(processor.stateSchema))}
             self.state_arrow = schemas.arrow(processor.stateSchema)
         else:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got {_told(processor)}"
             )
 
@@ -76,7 +76,7 @@ class UserCode:
             return list(given)
         missing = [name for name in self._initial if name not in given]
         if missing:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"initialState lacks the column {missing[0]!r} of the state; it has {', '.join(given)}; add the "
                 "column, or rename one"
             )

@@ -10,11 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
-from equipoise.errors import InvalidArgument, UserFunctionFailed
+from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.runs import Runs, plain_values
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.order import Order
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, told
 from equipoise.state.codec import RowCodec, row_codec
@@ -74,10 +74,12 @@ class KeyBatch:
     def update(self, state: pa.Table) -> None:
         """Store new states: one row for each key, with the columns of the state's schema."""
         if state.num_rows != len(self):
-            raise InvalidArgument(f"update got {state.num_rows} states for {len(self)} keys; give one row for each key")
+            raise InvalidArgumentError(
+                f"update got {state.num_rows} states for {len(self)} keys; give one row for each key"
+            )
         missing = set(self.state.column_names) - set(state.column_names)
         if missing:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"update lacks the state columns {sorted(missing)}; it has {state.column_names}; give all columns "
                 "of stateSchema"
             )
@@ -87,7 +89,9 @@ class KeyBatch:
         """Remove the states of the keys where ``which`` is true; removing goes before updating."""
         self.removed = np.asarray(which, dtype=bool)
         if self.removed.shape != self.exists.shape:
-            raise InvalidArgument(f"remove got {self.removed.shape} flags for {len(self)} keys; give one for each key")
+            raise InvalidArgumentError(
+                f"remove got {self.removed.shape} flags for {len(self)} keys; give one for each key"
+            )
 
 
 class VectorProcessor(ABC):
@@ -107,10 +111,10 @@ class VectorProcessor(ABC):
 class VectorRunner(Runner):
     """Runs a ``VectorProcessor``, one call for each record batch."""
 
-    def __init__(self, processor: VectorProcessor, order: Order) -> None:
+    def __init__(self, processor: VectorProcessor, batch_spec: BatchSpec) -> None:
         self._processor = processor
-        self._order = order
-        self._spec = order.variables[STATE]
+        self._batch_spec = batch_spec
+        self._spec = batch_spec.variables[STATE]
         self._codec: RowCodec = row_codec(self._spec.schema)
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
@@ -120,10 +124,10 @@ class VectorRunner(Runner):
             pieces = self._pieces(runs, view_of)  # opens the groups, which is no cost of their rows
             start = time.perf_counter()
             batch = self._key_batch(runs, pieces)
-            output = self._stored_rows(batch) if self._order.initial else self._process(batch, runs)
+            output = self._stored_rows(batch) if self._batch_spec.initial else self._process(batch, runs)
             self._store(batch, pieces)
             if output is not None:
-                outputs.add_table(_shaped(output, self._order.output_schema))
+                outputs.add_table(_shaped(output, self._batch_spec.output_schema))
             seconds = time.perf_counter() - start
             meter.add(runs.groups, runs.fingerprints, runs.lengths, runs.lengths * (seconds / runs.rows.num_rows))
 
@@ -132,7 +136,7 @@ class VectorRunner(Runner):
 
     def close(self) -> None:
         """Call ``close``."""
-        with told(self._order, "close"):
+        with told(self._batch_spec, "close"):
             self._processor.close()
 
     def _process(self, batch: KeyBatch, runs: Runs) -> pa.Table | None:
@@ -144,7 +148,9 @@ class VectorRunner(Runner):
     def _stored_rows(self, batch: KeyBatch) -> pa.Table | None:
         """Store the rows themselves, which have the columns of the state; nothing is given out."""
         if batch.exists.any() or batch.rows.num_rows > len(batch):
-            raise InvalidArgument("initialState has several rows for one key; give one row, its state, for each key")
+            raise InvalidArgumentError(
+                "initialState has several rows for one key; give one row, its state, for each key"
+            )
         batch.update(batch.rows.select(batch.state.column_names).cast(batch.state.schema))
         return None
 
@@ -159,19 +165,19 @@ class VectorRunner(Runner):
         return [(view_of(int(runs.groups[first])), entries[first:last]) for first, last in pairwise(starts)]
 
     def _key_batch(self, runs: Runs, pieces: list[tuple[GroupTransaction, list[bytes]]]) -> KeyBatch:
-        order = self._order
+        batch_spec = self._batch_spec
         stored = [value for view, keys in pieces for value in view.get_many(keys)]
         payloads = [None if value is None else self._alive(value) for value in stored]
         exists = np.fromiter((payload is not None for payload in payloads), bool, len(payloads))
         values = self._codec.decode_many([payload for payload in payloads if payload is not None])
-        schema = self._order.state_schema
+        schema = self._batch_spec.state_schema
         assert schema is not None  # noqa: S101 - this tells the type checker
         place = pa.array(np.where(exists, np.cumsum(exists) - 1, 0), mask=~exists)
         columns = list(zip(*values, strict=True)) or [()] * len(schema)
         known = [state_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         state = pa.Table.from_arrays([column.take(place) for column in known], schema=schema)
         first = pa.array(runs.starts[:-1])
-        names = [runs.rows.schema.field(field).name for field in order.key_fields]
+        names = [runs.rows.schema.field(field).name for field in batch_spec.key_fields]
         keys = pa.Table.from_batches([runs.rows.select(names)]).take(first)
         return KeyBatch(
             keys,
@@ -179,14 +185,14 @@ class VectorRunner(Runner):
             runs.starts,
             state,
             exists,
-            batch=order.batch,
-            time_ms=order.time_ms,
-            watermark_ms=order.watermark_ms,
+            batch=batch_spec.batch,
+            time_ms=batch_spec.time_ms,
+            watermark_ms=batch_spec.watermark_ms,
         )
 
     def _alive(self, value: bytes) -> bytes | None:
         expiry, payload = split_value(value)
-        return payload if expiry is None or expiry > self._order.time_ms else None
+        return payload if expiry is None or expiry > self._batch_spec.time_ms else None
 
     def _store(self, batch: KeyBatch, pieces: list[tuple[GroupTransaction, list[bytes]]]) -> None:
         if batch.updated is None and not batch.removed.any():
@@ -206,24 +212,24 @@ class VectorRunner(Runner):
                 view.delete(key)
             at = here.stop
 
-    def _failed(self, runs: Runs, error: Exception) -> UserFunctionFailed:
+    def _failed(self, runs: Runs, error: Exception) -> UserFunctionError:
         first, last = (f"{int(runs.fingerprints[at]) % 2**64:016x}" for at in (0, -1))
-        return failed_for(self._order, "process", f" for {len(runs)} keys ({first} to {last})", error)
+        return failed_for(self._batch_spec, "process", f" for {len(runs)} keys ({first} to {last})", error)
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
     if not isinstance(output, pa.Table):
-        raise InvalidArgument(f"process must give a pyarrow.Table or None, got a {type(output).__name__}")
+        raise InvalidArgumentError(f"process must give a pyarrow.Table or None, got a {type(output).__name__}")
     missing = set(schema.names) - set(output.column_names)
     if missing:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"process gave columns {output.column_names}, but outputSchema has {schema.names}; "
             f"{', '.join(sorted(missing))} missing, give a column for each"
         )
     try:
         return output.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"process gave {_types(output.select(schema.names).schema)}, which does not fit outputSchema, "
             f"{_types(schema)}: {error}; cast it in process, or change outputSchema"
         ) from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from equipoise.errors import CheckFailed
+from equipoise.errors import CheckError
 from equipoise_lab.bench.harness import interleaved
 from equipoise_lab.bench.local_spark import run_to_the_end, settings
 
@@ -77,7 +77,7 @@ def require_equal(results: Mapping[str, object]) -> None:
     first, *others = results
     for other in others:
         if results[other] != results[first]:
-            raise CheckFailed(
+            raise CheckError(
                 f"{other!r} gives another result than {first!r}, so their times cannot be compared; "
                 "run the benchmark with another seed and report both"
             )

@@ -5,16 +5,16 @@ from collections import defaultdict
 from typing import Any
 
 from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.contents import group_entries
 from equipoise.state.entries import parse_entry, split_value
 from equipoise.state.halves import OFFSETS
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
+from equipoise.state.state_dump import group_entries
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.spark_half import key_of, range_of
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """A guarantee does not hold."""
 
 
@@ -26,7 +26,7 @@ def expected_outputs(storage: Storage, last: int) -> tuple[dict[str, list[int]],
     for batch in range(last + 1):  # Spark's offsets of all batches are there: it keeps the last 100
         rows = range_of(storage.read(f"{OFFSETS}/{batch}"))
         if rows.start != end:
-            raise Violation(f"batch {batch} begins with row {rows.start}, and the one before ended with {end}")
+            raise ViolationError(f"batch {batch} begins with row {rows.start}, and the one before ended with {end}")
         end = rows.stop
         for row in rows:
             seen[key_of(row)].append(row)
@@ -43,7 +43,7 @@ def check_state(storage: Storage, version: int, expected: dict[str, list[int]]) 
         for entry, value in group_entries(chain, sections).items():
             key = parse_entry(entry).key.decode()
             if key in found:
-                raise Violation(f"version {version} has key {key} in two key groups")
+                raise ViolationError(f"version {version} has key {key} in two key groups")
             found[key] = json.loads(split_value(value)[1])
     _require_equal(f"state of version {version}", found, expected)
     for file in table.stored():
@@ -69,4 +69,4 @@ def _non_empty(outputs: dict[int, list[Any]]) -> dict[int, list[Any]]:
 
 def _require_equal(what: str, found: Any, expected: Any) -> None:
     if found != expected:
-        raise Violation(f"{what}: found {found}, expected {expected}")
+        raise ViolationError(f"{what}: found {found}, expected {expected}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from equipoise.errors import Damaged, Mismatch
+from equipoise.errors import DamagedError, MismatchError
 from equipoise_lab.bench.protocol.schedule import Schedule
 from equipoise_lab.bench.protocol.story import shrunk, story
 from equipoise_lab.bench.protocol.world import run
@@ -99,9 +99,11 @@ def _resumed(seeds: range, file: Path | None) -> Progress:
     try:
         known = msgspec.json.decode(file.read_bytes(), type=Progress)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Damaged(f"{file} does not hold the progress of a simulation: {error}; delete it to begin anew") from error
+        raise DamagedError(
+            f"{file} does not hold the progress of a simulation: {error}; delete it to begin anew"
+        ) from error
     if (known.first, known.end) != (seeds.start, seeds.stop):
-        raise Mismatch(
+        raise MismatchError(
             f"{file} holds the progress of the seeds {known.first}:{known.end}, not {seeds.start}:{seeds.stop}; give "
             "those, or another file"
         )

@@ -13,9 +13,9 @@ PATHS = (
         f"lost answer of {verb}"
         for verb in ("create", "put", "write", "link", "rename", "delete", "read", "list", "look", "sync", "spark")
     ),
-    "ends with Fenced",
-    "ends with StorageFailed",
-    "ends with ConcurrentUpdate",
+    "ends with FencedError",
+    "ends with StorageError",
+    "ends with ConcurrentUpdateError",
     "compaction folds",
     "compaction finds nothing to fold",
     "copy restored",

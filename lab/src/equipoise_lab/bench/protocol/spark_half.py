@@ -18,7 +18,7 @@ KEYS = ("hot", "warm", "a", "b", "c", "d", "e")
 _SHARES = (6, 3, 1, 1, 1, 1, 1)
 
 
-class ConcurrentUpdate(Exception):
+class ConcurrentUpdateError(Exception):
     """Another query has written the same file of Spark's half."""
 
 
@@ -81,7 +81,7 @@ class SimulatedSpark:
         try:
             self._store.write_unsynced(f"{self._root}/{path}", data)
         except FileExistsError as error:
-            raise ConcurrentUpdate(path) from error
+            raise ConcurrentUpdateError(path) from error
 
 
 def range_of(offsets: bytes) -> range:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from equipoise_lab.bench.protocol.checker import Violation
+from equipoise_lab.bench.protocol.checker import ViolationError
 from equipoise_lab.bench.protocol.schedule import Schedule
 from equipoise_lab.bench.protocol.world import Outcome, run
 
@@ -54,6 +54,6 @@ def first_silent(seeds: range) -> tuple[int, Outcome] | None:
     """
     for count, seed in enumerate(seeds, 1):
         outcome = run(Schedule.of(seed))
-        if outcome.violation is not None and outcome.violation.startswith(Violation.__name__):
+        if outcome.violation is not None and outcome.violation.startswith(ViolationError.__name__):
             return count, outcome
     return None

@@ -16,9 +16,9 @@ from equipoise.failpoints import failpoint
 from equipoise.hashing import fingerprint
 from equipoise.names import unique_name
 from equipoise.plan import Plan
+from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.local_jobs import group_numbers
-from equipoise.spark.stream.order import Manifest, Order
 from equipoise.spark.stream.outputs import FOLDER
 from equipoise.spark.stream.owned_groups import OwnedGroups
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
@@ -53,30 +53,30 @@ class SimulatedJobs:
         """Names of the columns."""
         return ("k",)
 
-    def run(self, rows: Rows, plan: Plan, order: Order, *, late_ms: int) -> list[Manifest]:  # noqa: ARG002 - as above
+    def run(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:  # noqa: ARG002 - as above
         """Run a task for every partition."""
-        return [self._task(rows, plan, order, partition) for partition in range(plan.partitions)]
+        return [self._task(rows, plan, batch_spec, partition) for partition in range(plan.partitions)]
 
     def outputs(self, rows: Rows, files: Sequence[str]) -> "SimulatedOutput":
         """The output files, for a sink that reads them."""
         return SimulatedOutput(self._storage, files, rows.sparkSession)
 
-    def _task(self, rows: Rows, plan: Plan, order: Order, partition: int) -> Manifest:
+    def _task(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int) -> Manifest:
         repeats = 2 if self._draw.random() < 0.1 else 1
-        attempts = [self._attempt(rows, plan, order, partition)() for _ in range(repeats)]
+        attempts = [self._attempt(rows, plan, batch_spec, partition)() for _ in range(repeats)]
         if len(attempts) == 2:
             self._actors.count("task runs twice")
         if self._draw.random() < 0.04:
             self._actors.count("task ends late")
-            late = self._attempt(rows, plan, order, partition)
-            actor = Actor(f"task {order.batch}.{partition}", lambda: _ignoring_failures(late))
+            late = self._attempt(rows, plan, batch_spec, partition)
+            actor = Actor(f"task {batch_spec.batch}.{partition}", lambda: _ignoring_failures(late))
             actor.paused_until = self._actors.step + self._draw.choice((10, 200, 600))
             self._actors.spawn(actor)
         return self._draw.choice(attempts)
 
-    def _attempt(self, rows: Rows, plan: Plan, order: Order, partition: int) -> Callable[[], Manifest]:
+    def _attempt(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int) -> Callable[[], Manifest]:
         cache: Any = self._draw.choice(self._caches)
-        return lambda: run_task(rows, plan, order, partition, self._storage, cache)
+        return lambda: run_task(rows, plan, batch_spec, partition, self._storage, cache)
 
 
 class SimulatedOutput:
@@ -99,25 +99,25 @@ def _ignoring_failures(task: Callable[[], object]) -> None:
         return
 
 
-def run_task(rows: Rows, plan: Plan, order: Order, partition: int, storage: Storage, cache: Any) -> Manifest:
+def run_task(rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int, storage: Storage, cache: Any) -> Manifest:
     """One attempt of one task."""
     failpoint("task.start")
     manifest = Manifest(partition=partition)
-    meter = LoadMeter(len(order.groups), plan.tail_groups)
+    meter = LoadMeter(len(batch_spec.groups), plan.tail_groups)
     outputs: list[list[Any]] = []
-    with OwnedGroups(order, partition, storage, cache, meter, lambda _view: None) as groups:
+    with OwnedGroups(batch_spec, partition, storage, cache, meter, lambda _view: None) as groups:
         for number, key, numbers in _runs(rows, plan, partition):
             groups.finish_before(number, manifest)
             view, where = groups.view(number), _entry(key)
             known = view.get(where)
             seen = (json.loads(split_value(known)[1]) if known else []) + numbers
             view.put(where, with_expiry(json.dumps(seen).encode(), None))
-            outputs.append([order.batch, key, len(seen), seen[-1]])
+            outputs.append([batch_spec.batch, key, len(seen), seen[-1]])
             count = np.array([len(numbers)])
             meter.add(np.array([number]), np.array([fingerprint(key)]), count, count * _SECONDS_A_ROW)
         groups.finish(manifest)
     if outputs:
-        path = f"{FOLDER}/{order.version:020d}/{unique_name()}.parquet"
+        path = f"{FOLDER}/{batch_spec.version:020d}/{unique_name()}.parquet"
         with storage.writing(path) as file:
             file.write(json.dumps(outputs).encode())
         manifest.outputs = [OutputFile(path, file.size, file.sha256, len(outputs))]

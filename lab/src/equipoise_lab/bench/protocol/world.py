@@ -14,7 +14,7 @@ import numpy as np
 
 from equipoise import failpoints, names
 from equipoise.adapt import Policy
-from equipoise.errors import Damaged, Fenced, LogBroken, StorageFailed
+from equipoise.errors import DamagedError, FencedError, LogBrokenError, StorageError
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Problem, Proposal
@@ -24,7 +24,7 @@ from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.settings import Settings
 from equipoise.state import catch_up, fencing, snapshots
-from equipoise.state.checkpoint import Checkpoint, Identity, Wishes, new_name
+from equipoise.state.checkpoint import Checkpoint, Identity, Overrides, new_name
 from equipoise.state.compaction import compact
 from equipoise.state.fencing import claim
 from equipoise.state.halves import SparkHalf
@@ -32,7 +32,7 @@ from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.actors import Actor, Actors, Stopped
 from equipoise_lab.bench.protocol.checker import (
-    Violation,
+    ViolationError,
     check_batch,
     check_outputs,
     check_state,
@@ -40,7 +40,7 @@ from equipoise_lab.bench.protocol.checker import (
 )
 from equipoise_lab.bench.protocol.lost_half import lose_half
 from equipoise_lab.bench.protocol.schedule import Schedule
-from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdate, Rows, SimulatedSpark
+from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdateError, Rows, SimulatedSpark
 from equipoise_lab.bench.protocol.store import SimulatedStore
 from equipoise_lab.bench.protocol.tasks import SimulatedJobs, SimulatedOutput
 
@@ -133,7 +133,7 @@ class World:
     def _start_somebody(self) -> None:
         self._drivers += 1
         if self._drivers > _MOST_DRIVERS:
-            raise Violation(f"after {_MOST_DRIVERS} starts the batches are not done")
+            raise ViolationError(f"after {_MOST_DRIVERS} starts the batches are not done")
         if self._draw.random() < 0.15 and self.storage.exists("query"):
             self.actors.spawn(Actor(f"compaction {self._drivers}", self._compact))
         else:
@@ -143,7 +143,7 @@ class World:
         try:
             done = compact(self.storage, take_over=True)
             self.actors.count("compaction folds" if done.folded else "compaction finds nothing to fold")
-        except (StorageFailed, Fenced, OSError) as error:
+        except (StorageError, FencedError, OSError) as error:
             self._end(error)
 
     def _drive(self) -> None:
@@ -183,7 +183,7 @@ class World:
                 if engine.deliver_last(Rows(range(0), session)):
                     self.actors.count("delivered on stop")
             epoch.release()
-        except (StorageFailed, Fenced, ConcurrentUpdate, Damaged, LogBroken, OSError) as error:
+        except (StorageError, FencedError, ConcurrentUpdateError, DamagedError, LogBrokenError, OSError) as error:
             self._end(error)
 
     def _batch(self, engine: Engine[Any], rows: Rows, batch: int) -> None:
@@ -196,17 +196,17 @@ class World:
             if any(f"{batch:020d}" in path for path in present):
                 self.actors.count("sink finds its file there")
         if self._draw.random() < 0.4:
-            Checkpoint(self.storage).wish(Wishes(partitions=self._draw.randint(1, 3)))
+            Checkpoint(self.storage).override(Overrides(partitions=self._draw.randint(1, 3)))
 
     def _end(self, error: Exception) -> None:
         """A driver ends loudly; only some reasons are good ones."""
         self.actors.note(f"ends: {type(error).__name__} {error}")
-        if isinstance(error, Damaged):
+        if isinstance(error, DamagedError):
             if self._swapped is None:
                 raise error
             self.actors.count("swapped plan refused")
             self._unswap()
-        if isinstance(error, LogBroken):
+        if isinstance(error, LogBrokenError):
             if self._lost is None:
                 raise error
             self.actors.count("wrong half refused")
@@ -252,7 +252,7 @@ class World:
         if self.schedule.sink == "function":
             for batch, contents in self._deliveries.items():
                 if any(content != contents[0] for content in contents):
-                    raise Violation(f"batch {batch} was delivered with different rows: {contents}")
+                    raise ViolationError(f"batch {batch} was delivered with different rows: {contents}")
             return {batch: contents[0] for batch, contents in self._deliveries.items()}
         found: dict[int, list[Any]] = {}
         for data in self.store.copied(SINK).values():
@@ -270,12 +270,12 @@ class World:
         state, outputs = expected_outputs(self.storage, last)
         head = CommitLog(self.storage).head()
         if head != last + 1:
-            raise Violation(f"Spark has finished batch {last}, and the log ends with version {head}")
+            raise ViolationError(f"Spark has finished batch {last}, and the log ends with version {head}")
         check_state(self.storage, head, state)
         check_outputs(self.schedule.sink, self._arrived(), outputs)
         epochs = self.storage.names("epochs")
         if len(epochs) > 6:
-            raise Violation(f"claims are not cleaned away: {epochs}")
+            raise ViolationError(f"claims are not cleaned away: {epochs}")
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -334,10 +334,10 @@ class World:
         name = self._swapped[0].removeprefix("plans/").removesuffix(".json")
         try:
             Checkpoint(self.storage).plan(name)
-        except Damaged:
+        except DamagedError:
             self._unswap()
         else:
-            raise Violation(f"another plan under the name {name} is accepted")
+            raise ViolationError(f"another plan under the name {name} is accepted")
 
     def _unswap(self) -> None:
         """Restore the plan from a copy, as the error says."""

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise_lab.reproduce.context import Context
@@ -83,7 +83,7 @@ def _fetch_lists(context: Context) -> tuple[str, list[NDArray[np.int64]]]:
         return "generated", [sample(shares, size, rng) for size in sizes]
     links = load_parquet_keys(path)
     if len(links) < sum(sizes):
-        raise InvalidArgument(f"{path} has {len(links):,} rows, and the rounds need {sum(sizes):,}")
+        raise InvalidArgumentError(f"{path} has {len(links):,} rows, and the rounds need {sum(sizes):,}")
     return "recorded", np.split(links[: sum(sizes)], np.cumsum(sizes)[:-1])
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab.reproduce.context import Context
 from equipoise_lab.reproduce.drawing import bars
 from equipoise_lab.reproduce.exhibit import Claim, Exhibit, Setting
@@ -63,7 +63,9 @@ def _measured(rows: Rows, part: str) -> Rows:
     unmeasured = {row["case"] for row in wanted if row["rate"] is None}
     kept = Rows(row for row in wanted if row["case"] not in unmeasured)
     if not kept:
-        raise InvalidArgument("batches without any work took longer than their interval; run it on an idle machine")
+        raise InvalidArgumentError(
+            "batches without any work took longer than their interval; run it on an idle machine"
+        )
     return kept
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument
+from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
 from equipoise.kernels import kernel
 from equipoise.sketch.space_saving import SpaceSaving
@@ -87,7 +87,7 @@ def _route(
     return size
 
 
-class HeadSplitter(Splitter):
+class HotKeySplitter(Splitter):
     """Two choices for the keys of the tail, more for those of the head: what D-Choices and W-Choices share.
 
     The head is what SpaceSaving says has a share above a threshold. It is looked at on message 1, 2, 3, 5, 9 and so
@@ -101,7 +101,7 @@ class HeadSplitter(Splitter):
             threshold = 1 / (5 * self.workers)
         self.threshold = at_least("threshold", threshold, 0)
         if not 0 < self.threshold <= 1:
-            raise InvalidArgument(f"threshold is the share from which a key is hot, in (0, 1], got {threshold}")
+            raise InvalidArgumentError(f"threshold is the share from which a key is hot, in (0, 1], got {threshold}")
         self.capacity = ceil(10 / self.threshold) if capacity is None else whole("capacity", capacity, 1)
         self.refresh = whole("refresh", refresh, 1)
         self._starts = hash_starts(self.seed, min(2, self.workers))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from equipoise import Damaged, Histogram, Mismatch, UnknownFormat, fingerprint
+from equipoise import DamagedError, Histogram, MismatchError, UnknownFormatError, fingerprint
 from equipoise.framing import seal
 from equipoise.spark import balance
-from equipoise.spark.batch.history import History, Recorder
 from equipoise.spark.batch.key_loads import FINE_GROUPS, KeyLoads
+from equipoise.spark.batch.load_record import LoadRecord, Recorder
 from equipoise.spark.batch.sample import resolve_weight
 from equipoise.spark.rows.keys import resolve_key
 
@@ -74,14 +74,14 @@ def test_weights_are_recorded(df, path):
 
 
 def test_a_run_many_times_as_large_as_the_last_is_observed_by_a_small_sample(spark, df, path, monkeypatch):
-    monkeypatch.setattr(sys.modules["equipoise.spark.batch.history"], "OBSERVED_ROWS", 500)
+    monkeypatch.setattr(sys.modules["equipoise.spark.batch.load_record"], "OBSERVED_ROWS", 500)
     run(df.limit(20), path)
     observed = []
     monkeypatch.setattr(Recorder, "_loads", seeing(Recorder._loads, observed))
     many = spark.range(0, 400_000, 1, 8).select((F.col("id") % 4).alias("k"), "id")
     run(many, path)
     assert 500 < len(observed[0]) < 20_000
-    after = History.of(path, resolve_key(many, "k"), resolve_weight(many, None)).load()
+    after = LoadRecord.of(path, resolve_key(many, "k"), resolve_weight(many, None)).load()
     assert after.rows == pytest.approx(400_000, rel=0.1)
 
 
@@ -110,11 +110,11 @@ def test_a_history_may_be_a_path(df, tmp_path):
 def test_a_history_of_another_key_or_weight_is_refused_and_kept(df, path):
     run(df, path)
     before = Path(path).read_bytes()
-    with pytest.raises(Mismatch, match="is about key k bigint with weight 1, but this job has key id bigint"):
+    with pytest.raises(MismatchError, match="is about key k bigint with weight 1, but this job has key id bigint"):
         balance(df, "id", 4, history=path)
-    with pytest.raises(Mismatch, match="is about key k bigint with weight 1, but this job has key k string"):
+    with pytest.raises(MismatchError, match="is about key k bigint with weight 1, but this job has key k string"):
         balance(df.withColumn("k", F.col("k").cast("string")), "k", 4, history=path)
-    with pytest.raises(Mismatch, match="weight id"):
+    with pytest.raises(MismatchError, match="weight id"):
         balance(df, "k", 4, history=path, weight="id")
     assert Path(path).read_bytes() == before
 
@@ -125,12 +125,12 @@ def test_a_damaged_history_is_a_warning_and_is_replaced(df, path, tmp_path):
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.warns(RuntimeWarning, match="is not used: stored batch-history"):
         run(df, path)
-    assert History(path, ("k bigint",), "").load().rows == 30_000
+    assert LoadRecord(path, ("k bigint",), "").load().rows == 30_000
 
 
 def test_a_history_of_a_newer_release_is_refused(df, path, tmp_path):
     (tmp_path / "job.history").write_bytes(seal("batch-history", 99, []))
-    with pytest.raises(UnknownFormat, match=r"format 99.*remove the file"):
+    with pytest.raises(UnknownFormatError, match=r"format 99.*remove the file"):
         balance(df, "k", 4, history=path)
 
 
@@ -169,7 +169,7 @@ def test_any_damage_to_key_loads_is_noticed():
     data = loads_of(1).to_bytes()
     for at in range(0, len(data), max(1, len(data) // 200)):
         changed = data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
-        with pytest.raises((Damaged, UnknownFormat)):
+        with pytest.raises((DamagedError, UnknownFormatError)):
             KeyLoads.from_bytes(changed)
 
 

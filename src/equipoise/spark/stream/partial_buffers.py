@@ -17,7 +17,7 @@ from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.rows.keyed_frames import Part
 from equipoise.spark.rows.pandas_rows import KeyFrames
 from equipoise.spark.rows.runs import Runs, cut, latest_event_ms
-from equipoise.spark.stream.order import Order
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.runners import failed
 from equipoise.state.codec import KeyCodec, row_codec
 
@@ -25,7 +25,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def part_maker(
-    order: Order, aggregator: Aggregator, schema: Mapping[str, Any], kept: Sequence[str] = ()
+    batch_spec: BatchSpec, aggregator: Aggregator, schema: Mapping[str, Any], kept: Sequence[str] = ()
 ) -> Callable[[Batches], Batches]:
     """The function for ``mapInArrow``: from sorted rows to rows with parts, one for each key.
 
@@ -42,22 +42,22 @@ def part_maker(
     """
 
     def run(batches: Batches) -> Batches:
-        keys, buffers = KeyCodec(order.key_schema), row_codec(dict(schema))
+        keys, buffers = KeyCodec(batch_spec.key_schema), row_codec(dict(schema))
         for batch in batches:
             if batch.num_rows:
-                runs, parts = cut(batch, order.key_fields, keys), []
-                latest = latest_event_ms(runs, order.event_time)
-                frames = KeyFrames(runs.rows.drop_columns(list(kept)), order.timezone)
+                runs, parts = cut(batch, batch_spec.key_fields, keys), []
+                latest = latest_event_ms(runs, batch_spec.event_time)
+                frames = KeyFrames(runs.rows.drop_columns(list(kept)), batch_spec.timezone)
                 for at in range(len(runs)):
                     start = time.perf_counter()
                     rows = frames.cut(int(runs.starts[at]), int(runs.starts[at + 1]))
                     try:
                         encoded = buffers.encode(aggregator.reduce(aggregator.zero(), rows))
                     except Exception as error:
-                        raise failed(order, "reduce", int(runs.fingerprints[at]), error) from error
-                    taken = time.perf_counter() - start if order.counts_parts else 0.0
+                        raise failed(batch_spec, "reduce", int(runs.fingerprints[at]), error) from error
+                    taken = time.perf_counter() - start if batch_spec.counts_parts else 0.0
                     parts.append(Part(encoded, len(rows), taken, latest))
-                yield _part_rows(batch, runs, order.key_fields, parts, kept)
+                yield _part_rows(batch, runs, batch_spec.key_fields, parts, kept)
 
     return run
 

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from equipoise.adapt.batch_loads import BatchLoads, Work
 from equipoise.arguments import at_least, whole
-from equipoise.errors import InvalidArgument, Mismatch
+from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.plan import Costs, Plan
 from equipoise.sketch import Histogram
-from equipoise.sketch.stored import reading, require
+from equipoise.sketch.validation import reading, require
 
 LoadMeasure = Literal["auto", "seconds", "rows"]
-"""What counts as load: see :class:`MeasuredLoads`."""
+"""What counts as load: see :class:`StreamLoadRecord`."""
 
 LISTED_KEYS = 1024
 """Keys that a record lists at most, besides the isolated ones."""
@@ -99,7 +99,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     keys: bytes
 
 
-class MeasuredLoads:
+class StreamLoadRecord:
     """Decayed record of what batches measured: the loads of groups and hot keys, and their last known state.
 
     What counts as load is one of three:
@@ -136,7 +136,7 @@ class MeasuredLoads:
     --------
     >>> from equipoise.adapt import BatchLoads, Work
     >>> batch = BatchLoads(2, {0: Work(60, 0.06), 1: Work(40, 0.04)}, listed={4: Work(50, 0.05)})
-    >>> loads = MeasuredLoads(2).add(batch)
+    >>> loads = StreamLoadRecord(2).add(batch)
     >>> list(loads.histogram()), loads.costs().group_load.tolist()
     ([(4, 0.5)], [60.0, 40.0])
     """
@@ -170,10 +170,10 @@ class MeasuredLoads:
         """Seconds that the tasks of a batch take together, on the decayed average."""
         return self._record.seconds / self._record.batches if self._record.batches else 0.0
 
-    def add(self, batch: BatchLoads) -> "MeasuredLoads":
+    def add(self, batch: BatchLoads) -> "StreamLoadRecord":
         """Record with one batch more; one without load leaves the loads as they were."""
         if batch.tail_groups != self.tail_groups:
-            raise Mismatch(
+            raise MismatchError(
                 f"the batch measured {batch.tail_groups} tail groups but the record has {self.tail_groups}; "
                 "measure with the number of groups that the query began with"
             )
@@ -207,7 +207,7 @@ class MeasuredLoads:
         np.maximum(groups["state"], 0.0, out=groups["state"])
         keys["isolated"] = False
         keys["isolated"][at] = isolated
-        following = MeasuredLoads(count, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
+        following = StreamLoadRecord(count, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
         following._record = _Record(
             decay * past.batches + counts,
             decay * past.rows + batch.rows,
@@ -256,13 +256,13 @@ class MeasuredLoads:
         listed = self._by_group(self._record.keys, self._record.keys["load"])
         return np.maximum(self._record.groups["load"].astype(np.float64), listed)
 
-    def without(self, split: Iterable[int]) -> "MeasuredLoads":
+    def without(self, split: Iterable[int]) -> "StreamLoadRecord":
         """The record as if some keys had no load, which they do not have where they are reduced in pieces elsewhere."""
         gone = np.isin(self._record.keys["key"], list(split))
         groups, keys = self._record.groups.copy(), self._record.keys.copy()
         groups["load"] = np.maximum(0.0, self._group_loads() - self._by_group(keys, keys["load"] * gone))
         keys["load"][gone] = 0.0
-        rest = MeasuredLoads(self.tail_groups, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
+        rest = StreamLoadRecord(self.tail_groups, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
         total = self.total
         left = float(groups["load"].sum()) / total if total else 1.0
         past = self._record
@@ -343,13 +343,13 @@ def checked_measure(load: object) -> LoadMeasure:
     for measure in get_args(LoadMeasure):
         if load == measure:
             return measure  # type: ignore[no-any-return]  # get_args() forgets the type
-    raise InvalidArgument(f"load must be one of {', '.join(get_args(LoadMeasure))}, got {load!r}")
+    raise InvalidArgumentError(f"load must be one of {', '.join(get_args(LoadMeasure))}, got {load!r}")
 
 
 def checked_decay(decay: float) -> float:
     """``decay`` if it is a weight of the past."""
     if not at_least("decay", decay, 0) < 1:
-        raise InvalidArgument(f"decay is the weight that is left of the past, in [0, 1), got {decay}")
+        raise InvalidArgumentError(f"decay is the weight that is left of the past, in [0, 1), got {decay}")
     return float(decay)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise.errors import Damaged, Mismatch, StorageFailed, UnknownFormat
+from equipoise.errors import DamagedError, MismatchError, StorageError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.sample import Sample, Weight
@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class History:
+class LoadRecord:
     """The record of one job: where it is kept and what it is about.
 
     Parameters
@@ -74,13 +74,15 @@ class History:
                 return None
             key, weight, loads = unseal(_KIND, _FORMAT_VERSION, storage.read(name))
             found = KeyLoads.from_bytes(loads)
-        except (StorageFailed, Damaged) as error:
+        except (StorageError, DamagedError) as error:
             warnings.warn(f"history {self.path} is not used: {error}", RuntimeWarning, stacklevel=3)
             return None
-        except UnknownFormat as error:
-            raise UnknownFormat(f"history {self.path}: {error}; or remove the file to start a new history") from error
+        except UnknownFormatError as error:
+            raise UnknownFormatError(
+                f"history {self.path}: {error}; or remove the file to start a new history"
+            ) from error
         if (tuple(key), weight) != (self.key, self.weight):
-            raise Mismatch(
+            raise MismatchError(
                 f"history {self.path} is about key {', '.join(key)} with weight {weight or 1}, but this job has key "
                 f"{', '.join(self.key)} with weight {self.weight or 1}; give every job a history of its own"
             )
@@ -112,7 +114,7 @@ class Recorder:
       by about a hundred times the sample. A row stands for as many as it was unlikely to be taken.
     """
 
-    def __init__(self, history: History, key: Key, weight: Weight, expected: KeyLoads, *, seed: int) -> None:
+    def __init__(self, history: LoadRecord, key: Key, weight: Weight, expected: KeyLoads, *, seed: int) -> None:
         self._history = history
         self._key = key
         self._weight = weight

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from equipoise.errors import Damaged, FormatError
+from equipoise.errors import DamagedError, FormatError
 from equipoise.sketch.base import MAX_TOTAL
 
 Total = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOTAL)]
@@ -15,13 +15,13 @@ Total = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOTAL)]
 
 @contextmanager
 def reading(kind: str) -> Iterator[None]:
-    """Turn a field of the wrong type, a bad parameter or a broken array into ``Damaged``."""
+    """Turn a field of the wrong type, a bad parameter or a broken array into ``DamagedError``."""
     try:
         yield
     except FormatError:
         raise
-    except (ValueError, OverflowError) as error:  # msgspec's and numpy's complaints, and our InvalidArgument
-        raise Damaged(
+    except (ValueError, OverflowError) as error:  # msgspec's and numpy's complaints, and our InvalidArgumentError
+        raise DamagedError(
             f"stored {kind} has impossible contents: {error}; restore it from a copy or rebuild it"
         ) from error
 
@@ -29,4 +29,4 @@ def reading(kind: str) -> Iterator[None]:
 def require(kind: str, holds: bool, what: str) -> None:
     """Refuse contents that contradict each other."""
     if not holds:
-        raise Damaged(f"stored {kind} contradicts itself: {what}; restore it from a copy or rebuild it")
+        raise DamagedError(f"stored {kind} contradicts itself: {what}; restore it from a copy or rebuild it")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from equipoise.errors import Damaged, FormatError, UnknownFormat
+from equipoise.errors import DamagedError, FormatError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.state.log import Commit, CommitLog
 from equipoise.storage import Storage
@@ -72,7 +72,7 @@ def remembered(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
         try:
             kept = msgspec.convert(unseal(FOLDER, _FORMAT_VERSION, storage.read(path)), list[dict[str, Any]])
         except (msgspec.ValidationError, FormatError) as error:
-            kind = UnknownFormat if isinstance(error, UnknownFormat) else Damaged
+            kind = UnknownFormatError if isinstance(error, UnknownFormatError) else DamagedError
             raise kind(f"{storage.at(path)}: {error}; the query does not need it: it may be deleted") from error
         for each in kept:
             if each["version"] > last:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from equipoise.errors import Damaged
-from equipoise.state import chronicle
+from equipoise.errors import DamagedError
+from equipoise.state import batch_log
 from equipoise.state.log import GroupTable
 
 
@@ -13,13 +13,13 @@ def play(hand, first, last, *, every=5, retain=2):
         table.advance(hand.append(version, measures={"rows": version}))
         if version and version % every == 0:
             oldest = hand.log.summarise(table, hand.epoch, version - retain)
-            chronicle.write(hand.log, version)
+            batch_log.write(hand.log, version)
             hand.log.forget_before(oldest)
 
 
 def test_every_batch_is_remembered_once(hand):
     play(hand, 0, 23)
-    rows = list(chronicle.rows(hand.storage))
+    rows = list(batch_log.rows(hand.storage))
     assert [row["version"] for row in rows] == list(range(24))
     assert [row["measures"]["rows"] for row in rows] == list(range(24))
     assert rows[7] == {
@@ -37,30 +37,30 @@ def test_every_batch_is_remembered_once(hand):
 
 def test_a_batch_that_is_delivered_again_is_not_forgotten(hand):
     play(hand, 0, 10)
-    chronicle.write(hand.log, 10)
+    batch_log.write(hand.log, 10)
     play(hand, 11, 20)
-    assert [row["version"] for row in chronicle.rows(hand.storage)] == list(range(21))
+    assert [row["version"] for row in batch_log.rows(hand.storage)] == list(range(21))
 
 
 def test_an_empty_checkpoint_has_no_history(hand):
-    assert list(chronicle.rows(hand.storage)) == []
+    assert list(batch_log.rows(hand.storage)) == []
 
 
 def test_the_oldest_files_go(hand, monkeypatch):
-    monkeypatch.setattr(chronicle, "FILES_KEPT", 3)
+    monkeypatch.setattr(batch_log, "FILES_KEPT", 3)
     play(hand, 0, 40)
     assert hand.storage.names("history") == [f"{version:020d}" for version in (30, 35, 40)]
-    assert [row["version"] for row in chronicle.rows(hand.storage)] == list(range(26, 41))
+    assert [row["version"] for row in batch_log.rows(hand.storage)] == list(range(26, 41))
 
 
 def test_files_that_end_before_the_first_wanted_version_are_not_read(hand, monkeypatch):
     play(hand, 0, 23)
     read, real = [], hand.storage.read
     monkeypatch.setattr(hand.storage, "read", lambda path: read.append(path) or real(path))
-    assert [row["version"] for row in chronicle.remembered(hand.storage, 13)] == list(range(13, 21))
+    assert [row["version"] for row in batch_log.remembered(hand.storage, 13)] == list(range(13, 21))
     assert read == [f"history/{version:020d}" for version in (15, 20)]
     read.clear()
-    assert list(chronicle.remembered(hand.storage, 21)) == []
+    assert list(batch_log.remembered(hand.storage, 21)) == []
     assert read == []
 
 
@@ -69,5 +69,5 @@ def test_a_damaged_file_is_named(hand):
     path = f"history/{5:020d}"
     sound = hand.storage.read(path)
     hand.storage.write(path, sound[:20] + bytes([sound[20] ^ 1]) + sound[21:])
-    with pytest.raises(Damaged, match=path):
-        list(chronicle.rows(hand.storage))
+    with pytest.raises(DamagedError, match=path):
+        list(batch_log.rows(hand.storage))

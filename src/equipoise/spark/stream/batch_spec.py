@@ -14,7 +14,7 @@ from equipoise.storage import StoredFile
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class BatchSpec:
     """All that the tasks of one micro-batch need to know; it travels with the function that they run.
 
     Parameters

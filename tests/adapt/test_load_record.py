@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import Damaged, InvalidArgument, Mismatch, Plan, UnknownFormat
-from equipoise.adapt import BatchLoads, MeasuredLoads, Work
-from equipoise.adapt.measured import LISTED_KEYS
+from equipoise import DamagedError, InvalidArgumentError, MismatchError, Plan, UnknownFormatError
+from equipoise.adapt import BatchLoads, StreamLoadRecord, Work
+from equipoise.adapt.load_record import LISTED_KEYS
 from equipoise.framing import seal, unseal
 from equipoise.plan.cost import price
 
@@ -33,7 +33,7 @@ def batches(draw):
 
 
 def recorded(parts, **options):
-    loads = MeasuredLoads(GROUPS, **options)
+    loads = StreamLoadRecord(GROUPS, **options)
     for part in parts:
         loads = loads.add(part)
     return loads
@@ -56,7 +56,7 @@ def test_listed_and_isolated_keys_are_part_of_their_groups_and_shares_add_up_to_
 @settings(deadline=None)
 def test_a_record_that_was_stored_goes_on_as_the_one_that_was_not(earlier, later, load):
     loads = recorded(earlier, load=load, decay=0.3)
-    read = MeasuredLoads.from_bytes(loads.to_bytes())
+    read = StreamLoadRecord.from_bytes(loads.to_bytes())
     assert (read.load, read.decay, read.tail_groups) == (load, 0.3, GROUPS)
     for part in later:
         loads, read = loads.add(part), read.add(part)
@@ -70,8 +70,8 @@ def test_a_single_changed_byte_is_noticed(batch, data):
     stored = bytearray(recorded([batch]).to_bytes())
     at = data.draw(st.integers(0, len(stored) - 1))
     stored[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises((Damaged, UnknownFormat)):
-        MeasuredLoads.from_bytes(bytes(stored))
+    with pytest.raises((DamagedError, UnknownFormatError)):
+        StreamLoadRecord.from_bytes(bytes(stored))
 
 
 @pytest.mark.parametrize(
@@ -91,31 +91,31 @@ def test_a_single_changed_byte_is_noticed(batch, data):
 )
 def test_impossible_contents_are_refused(field, value, complaint):
     kind = "measured-loads"
-    contents = unseal(kind, 1, MeasuredLoads(GROUPS).to_bytes())
-    with pytest.raises(Damaged, match=complaint):
-        MeasuredLoads.from_bytes(seal(kind, 1, contents | {field: value}))
+    contents = unseal(kind, 1, StreamLoadRecord(GROUPS).to_bytes())
+    with pytest.raises(DamagedError, match=complaint):
+        StreamLoadRecord.from_bytes(seal(kind, 1, contents | {field: value}))
 
 
 def test_figures_may_be_numbers_of_numpy():
     batch = BatchLoads(4, {np.int64(0): Work(np.int64(3), np.float64(0.5), np.float32(10))})
-    loads = MeasuredLoads(4).add(batch)
-    assert MeasuredLoads.from_bytes(loads.to_bytes()).to_bytes() == loads.to_bytes()
+    loads = StreamLoadRecord(4).add(batch)
+    assert StreamLoadRecord.from_bytes(loads.to_bytes()).to_bytes() == loads.to_bytes()
 
 
 def test_what_cannot_have_been_measured_is_refused():
-    with pytest.raises(InvalidArgument, match=r"tail group 8 is not one of 0\.\.7"):
+    with pytest.raises(InvalidArgumentError, match=r"tail group 8 is not one of 0\.\.7"):
         BatchLoads(8, {8: Work(1, 1)})
-    with pytest.raises(InvalidArgument, match="key 5 is both isolated and listed"):
+    with pytest.raises(InvalidArgumentError, match="key 5 is both isolated and listed"):
         BatchLoads(8, {}, {5: Work(1, 1)}, {5: Work(1, 1)})
     for bad in (Work(-1, 0), Work(1, float("nan")), Work(1, 1, float("inf"))):
-        with pytest.raises(InvalidArgument, match="key 5 measured"):
+        with pytest.raises(InvalidArgumentError, match="key 5 measured"):
             BatchLoads(8, {}, {5: bad})
-    with pytest.raises(Mismatch, match="4 tail groups but the record has 8"):
-        MeasuredLoads(8).add(BatchLoads(4, {}))
-    with pytest.raises(InvalidArgument, match="decay"):
-        MeasuredLoads(8, decay=1)
-    with pytest.raises(InvalidArgument, match="load must be one of"):
-        MeasuredLoads(8, load="bytes")
+    with pytest.raises(MismatchError, match="4 tail groups but the record has 8"):
+        StreamLoadRecord(8).add(BatchLoads(4, {}))
+    with pytest.raises(InvalidArgumentError, match="decay"):
+        StreamLoadRecord(8, decay=1)
+    with pytest.raises(InvalidArgumentError, match="load must be one of"):
+        StreamLoadRecord(8, load="bytes")
 
 
 def test_a_batch_without_rows_leaves_the_loads_as_they_were():
@@ -130,7 +130,7 @@ def test_a_batch_without_rows_leaves_the_loads_as_they_were():
 def test_earlier_batches_count_less_by_the_decay():
     even = BatchLoads(2, {0: Work(500, 1), 1: Work(500, 1)})
     uneven = BatchLoads(2, {0: Work(510, 1), 1: Work(490, 1)})
-    loads = MeasuredLoads(2, decay=0.25).add(even).add(uneven)
+    loads = StreamLoadRecord(2, decay=0.25).add(even).add(uneven)
     assert loads.costs().group_load.tolist() == [635, 615]
     assert loads.effective_rows == pytest.approx(1250**2 / 1062.5)
 
@@ -138,14 +138,14 @@ def test_earlier_batches_count_less_by_the_decay():
 def test_a_hot_set_that_is_swapped_makes_the_past_count_nothing():
     before = BatchLoads(2, {0: Work(900, 1), 1: Work(100, 1)})
     after = BatchLoads(2, {0: Work(100, 1), 1: Work(900, 1)})
-    loads = MeasuredLoads(2).add(before).add(before).add(after)
+    loads = StreamLoadRecord(2).add(before).add(before).add(after)
     assert loads.costs().group_load.tolist() == [100, 900]
     assert loads.effective_rows == 1000
 
 
 def test_rows_that_differ_by_chance_alone_leave_the_past_its_weight():
     rng = np.random.default_rng(1)
-    loads = MeasuredLoads(64)
+    loads = StreamLoadRecord(64)
     for _ in range(30):
         loads = loads.add(BatchLoads(64, {g: Work(int(n), 0.01) for g, n in enumerate(rng.poisson(20, 64))}))
     assert loads.effective_rows == pytest.approx(3 * 64 * 20, rel=0.1)
@@ -153,7 +153,7 @@ def test_rows_that_differ_by_chance_alone_leave_the_past_its_weight():
 
 def test_a_key_that_is_truly_slow_shows_in_its_second_batch():
     batch = BatchLoads(4, {g: Work(1000, 1.0 + 5 * (g == 0)) for g in range(4)}, listed={8: Work(10, 5.0)})
-    loads = MeasuredLoads(4).add(batch)
+    loads = StreamLoadRecord(4).add(batch)
     assert loads.histogram().share_of(8) == pytest.approx(10 / 4000)
     loads = loads.add(batch)
     assert loads.histogram().share_of(8) > 0.4
@@ -163,22 +163,22 @@ def test_a_key_that_is_truly_slow_shows_in_its_second_batch():
 def test_a_pause_of_the_machine_is_nobodys_cost():
     usual = BatchLoads(4, {g: Work(1000, 1.0) for g in range(4)})
     pause = BatchLoads(4, {g: Work(1000, 1.0 + 60 * (g == 2)) for g in range(4)})
-    loads = MeasuredLoads(4).add(usual).add(pause).add(usual).add(pause)
+    loads = StreamLoadRecord(4).add(usual).add(pause).add(usual).add(pause)
     assert len(set(loads.costs().group_load.tolist())) == 1
 
 
 def test_a_batch_of_next_to_no_work_says_nothing_about_costs():
     quick = BatchLoads(4, {g: Work(1000, 1e-3 * (1 + 9 * (g == 2))) for g in range(4)})
-    assert len(set(MeasuredLoads(4).add(quick).add(quick).add(quick).costs().group_load.tolist())) == 1
+    assert len(set(StreamLoadRecord(4).add(quick).add(quick).add(quick).costs().group_load.tolist())) == 1
     clockless = BatchLoads(4, {0: Work(1000, 1.0), **{g: Work(1000, 0.0) for g in (1, 2, 3)}})
-    assert len(set(MeasuredLoads(4).add(clockless).add(clockless).costs().group_load.tolist())) == 1
+    assert len(set(StreamLoadRecord(4).add(clockless).add(clockless).costs().group_load.tolist())) == 1
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["group", "task"]))
 @settings(deadline=None, max_examples=30)
 def test_timing_noise_of_a_fifth_does_not_change_the_loads(seed, unit):
     rng = np.random.default_rng(seed)
-    loads, rows = MeasuredLoads(64), MeasuredLoads(64, load="rows")
+    loads, rows = StreamLoadRecord(64), StreamLoadRecord(64, load="rows")
     for _ in range(5):
         noise = rng.uniform(0.8, 1.2, 64) if unit == "group" else np.repeat(rng.uniform(0.8, 1.2, 8), 8)
         batch = BatchLoads(64, {g: Work(100, noise[g] * 0.1) for g in range(64)})
@@ -187,7 +187,7 @@ def test_timing_noise_of_a_fifth_does_not_change_the_loads(seed, unit):
 
 
 def test_state_follows_a_key_that_is_isolated_and_folded_back():
-    loads = MeasuredLoads(4).add(BatchLoads(4, {0: Work(10, 1, 1000)}, listed={8: Work(5, 1, 400)}))
+    loads = StreamLoadRecord(4).add(BatchLoads(4, {0: Work(10, 1, 1000)}, listed={8: Work(5, 1, 400)}))
     assert (loads.costs().group_state[0], loads.costs().key_state) == (1000, {8: 400})
     loads = loads.add(BatchLoads(4, {1: Work(10, 1)}, {8: Work(5, 1)}))
     assert (loads.costs().group_state[0], loads.costs().key_state) == (1000, {8: 400})
@@ -202,14 +202,14 @@ def test_the_hottest_keys_are_listed_and_the_isolated_ones():
     listed = {key: Work(10 + key, 0.1) for key in range(many)}
     isolated = {-key: Work(0, 0.0) for key in range(1, 31)}
     groups = {0: Work(sum(w.rows for w in listed.values()), 200.0)}
-    loads = MeasuredLoads(1).add(BatchLoads(1, groups, isolated, listed))
+    loads = StreamLoadRecord(1).add(BatchLoads(1, groups, isolated, listed))
     assert set(loads.histogram().fingerprints.tolist()) == set(range(200, many))
     assert len(unseal("measured-loads", 1, loads.to_bytes())["keys"]) == 21 * (LISTED_KEYS + 30)
 
 
 def test_a_record_without_split_keys_has_their_load_and_its_certainty_no_more():
     batch = BatchLoads(2, {0: Work(600, 6.0), 1: Work(400, 4.0)}, listed={4: Work(500, 5.0)})
-    loads = MeasuredLoads(2, load="rows").add(batch)
+    loads = StreamLoadRecord(2, load="rows").add(batch)
     rest = loads.without([4, 99])
     assert rest.costs().group_load.tolist() == [100, 400]
     assert list(rest.histogram()) == []
@@ -231,4 +231,4 @@ def test_the_state_of_the_partitions_is_all_state_each_key_where_its_plan_has_it
 
 def test_an_isolated_key_has_its_state_in_its_own_partition():
     batch = BatchLoads(2, {0: Work(1, 0, 100.0), 1: Work(1, 0, 10.0)}, {4: Work(5, 0, 1000.0)})
-    assert MeasuredLoads(2).add(batch).state_bytes(Plan(2, [0, 1], {4: 1})) == [100, 1010]
+    assert StreamLoadRecord(2).add(batch).state_bytes(Plan(2, [0, 1], {4: 1})) == [100, 1010]

@@ -11,7 +11,7 @@ from equipoise.split.base import Splitter
 _FIRST_CAPACITY = 1024
 
 
-class PlacedKeys:
+class StickyKeys:
     """Worker of each key that was placed.
 
     A kernel fills ``keys`` and ``workers`` (see :mod:`equipoise.fingerprint_table`) as long as there is room, and
@@ -55,7 +55,7 @@ class Placing(Splitter):
 
     def __init__(self, workers: int, *, seed: int = 0) -> None:
         super().__init__(workers, seed=seed)
-        self._placed = PlacedKeys()
+        self._placed = StickyKeys()
 
     def _route(self, keys: NDArray[np.int64], targets: NDArray[np.int32]) -> None:
         done = 0
@@ -67,7 +67,7 @@ class Placing(Splitter):
             done += routed
 
     @abstractmethod
-    def _fill(self, keys: NDArray[np.int64], table: PlacedKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
+    def _fill(self, keys: NDArray[np.int64], table: StickyKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
         """Route keys until there is no room for a new one; returns how many were routed and how many were new."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from equipoise.pictures import history_figure
 from equipoise.spark.stream.state_reader import active_session
-from equipoise.state.history import history_rows
+from equipoise.state.history import batch_log_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ _SCHEMA = (
 
 
 @dataclass(frozen=True)
-class QueryHistory:
+class BatchLog:
     """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
 
     It is used as the DataFrame that ``dataframe()`` gives, of which it has every method but ``plot``.
@@ -112,7 +112,7 @@ class QueryHistory:
         return history_figure(self.rows)
 
 
-def history(path: str, *, spark: SparkSession | None = None) -> QueryHistory:
+def history(path: str, *, spark: SparkSession | None = None) -> BatchLog:
     """What became of every batch of a query, which may be running.
 
     Parameters
@@ -122,4 +122,4 @@ def history(path: str, *, spark: SparkSession | None = None) -> QueryHistory:
     spark
         The session of the DataFrame; default the active one.
     """
-    return QueryHistory(history_rows(path), spark)
+    return BatchLog(batch_log_rows(path), spark)

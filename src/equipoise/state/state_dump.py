@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from equipoise.errors import InvalidArgument, StorageFailed
+from equipoise.errors import InvalidArgumentError, StorageError
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.entries import TIMERS as TIMER_TAG
@@ -40,11 +40,11 @@ def while_kept(storage: Storage, version: int) -> Iterator[None]:
     """Say so where the files of a version cannot be read because a running query has gone on and deleted them."""
     try:
         yield
-    except StorageFailed as error:
+    except StorageError as error:
         head = CommitLog(storage).head()
         if head <= version:
             raise
-        raise StorageFailed(
+        raise StorageError(
             f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
             "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
         ) from error
@@ -57,11 +57,11 @@ def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commi
     head, oldest = log.head(), log.oldest()
     wanted = head if version is None else version
     if not oldest <= wanted <= head:
-        raise InvalidArgument(f"version {wanted} of {path} is not kept; versions {oldest} to {head} are")
+        raise InvalidArgumentError(f"version {wanted} of {path} is not kept; versions {oldest} to {head} are")
     commit, table = log.read(wanted), log.table(wanted)
     gone = [file for file in sorted(table.files()) if not storage.exists(file)] if wanted < head else []
     if gone:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"version {wanted} of {path} is not kept any more: {storage.at(gone[0])} is gone; a query keeps as many "
             f"versions before its last, {head}, as `retain` says"
         )

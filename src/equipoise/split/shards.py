@@ -18,7 +18,7 @@ HOT = 5
 """A key is hot from ``1 / (HOT N)`` of the load, as in D-Choices."""
 
 
-def piece_fingerprints(key: int, width: int) -> NDArray[np.int64]:
+def shard_fingerprints(key: int, width: int) -> NDArray[np.int64]:
     """Fingerprints of the pieces of a key.
 
     Parameters
@@ -30,7 +30,7 @@ def piece_fingerprints(key: int, width: int) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> piece_fingerprints(7, 1).tolist(), len(set(piece_fingerprints(7, 3).tolist()))
+    >>> shard_fingerprints(7, 1).tolist(), len(set(shard_fingerprints(7, 3).tolist()))
     ([7], 3)
     """
     if whole("width", width, 1) == 1:
@@ -76,7 +76,7 @@ def ladder(shares: ArrayLike, partitions: int) -> Iterator[NDArray[np.int64]]:
         factor, last = 2 * factor, widths
 
 
-def in_pieces(histogram: Histogram, widths: Mapping[int, int]) -> Histogram:
+def in_shards(histogram: Histogram, widths: Mapping[int, int]) -> Histogram:
     """The histogram with some keys in pieces, which share the load of their key evenly.
 
     Parameters
@@ -88,13 +88,13 @@ def in_pieces(histogram: Histogram, widths: Mapping[int, int]) -> Histogram:
 
     Examples
     --------
-    >>> in_pieces(Histogram([7, 9], [0.6, 0.1]), {7: 3}).shares.round(3).tolist()
+    >>> in_shards(Histogram([7, 9], [0.6, 0.1]), {7: 3}).shares.round(3).tolist()
     [0.2, 0.2, 0.2, 0.1]
     """
     whole_keys = ~np.isin(histogram.fingerprints, list(widths))
     keys, shares = [histogram.fingerprints[whole_keys]], [histogram.shares[whole_keys]]
     for key, share in zip(histogram.fingerprints[~whole_keys].tolist(), histogram.shares[~whole_keys], strict=True):
-        keys.append(piece_fingerprints(key, widths[key]))
+        keys.append(shard_fingerprints(key, widths[key]))
         shares.append(np.full(widths[key], share / widths[key]))
     return Histogram(
         np.concatenate(keys),

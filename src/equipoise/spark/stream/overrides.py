@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from equipoise.arguments import whole
-from equipoise.errors import InvalidArgument, LogBroken
+from equipoise.errors import InvalidArgumentError, LogBrokenError
 from equipoise.plan import Plan
 from equipoise.spark.stream.next_plan import HASH
 from equipoise.state.checkpoint import Checkpoint
@@ -13,8 +13,8 @@ from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
 
-class Steering:
-    """Wishes are files in the checkpoint, so they can be made from another process too.
+class Overridable:
+    """Overrides are files in the checkpoint, so they can be made from another process too.
 
     They take effect with the batch after the next.
     """
@@ -27,33 +27,33 @@ class Steering:
         if numPartitions is not None:
             tail_groups = self._checkpoint.require().tail_groups
             if whole("numPartitions", numPartitions, 1) > tail_groups:
-                raise InvalidArgument(
+                raise InvalidArgumentError(
                     f"numPartitions {numPartitions} exceeds the {tail_groups} tail groups of this query; "
                     "tailGroups is fixed when a query is created"
                 )
-        self._wish(partitions=numPartitions)
+        self._override(partitions=numPartitions)
 
     def pin(self) -> Plan:
         """Keep the plan in force until ``unpin``."""
         name = self._plan_name()
-        self._wish(hold=name)
+        self._override(hold=name)
         return self._checkpoint.plan(name)
 
     def rollback(self, version: int) -> Plan:
         """Go back to an earlier plan and keep it until ``unpin``; versions are in ``history``."""
         names = self._checkpoint.plan_names()
         if version not in names:
-            raise InvalidArgument(f"there is no plan {version}; there are {', '.join(map(str, sorted(names)))}")
-        self._wish(hold=names[version])
+            raise InvalidArgumentError(f"there is no plan {version}; there are {', '.join(map(str, sorted(names)))}")
+        self._override(hold=names[version])
         return self._checkpoint.plan(names[version])
 
     def plain_hash(self) -> None:
         """Go back to plain hash and keep it until ``unpin``."""
-        self._wish(hold=HASH)
+        self._override(hold=HASH)
 
     def unpin(self) -> None:
         """Plan by the load again."""
-        self._wish(hold=None)
+        self._override(hold=None)
 
     @property
     def plan(self) -> Plan:
@@ -63,8 +63,10 @@ class Steering:
     def _plan_name(self) -> str:
         last = CommitLog(self._checkpoint.storage).last()
         if last is None:
-            raise LogBroken(f"the query in {self._checkpoint.storage.location} has no version yet; wait until it has")
+            raise LogBrokenError(
+                f"the query in {self._checkpoint.storage.location} has no version yet; wait until it has"
+            )
         return last.next_plan
 
-    def _wish(self, **wished: Any) -> None:
-        self._checkpoint.wish(msgspec.structs.replace(self._checkpoint.wishes(), **wished))
+    def _override(self, **overridden: Any) -> None:
+        self._checkpoint.override(msgspec.structs.replace(self._checkpoint.overrides(), **overridden))
