@@ -26,6 +26,7 @@ LAYERS = [
         "kernels",
         "metrics",
         "names",
+        "readable",
         "requirements",
         "failpoints",
         "storage",
