@@ -217,17 +217,26 @@ def flip(path):
 
 def newer(path):
     """The file as a later format would have it."""
+    reformat(path, 9)
+
+
+def older(path):
+    """The file as the first format had it, or one before."""
+    reformat(path, 0)
+
+
+def reformat(path, version):
     if path.suffix == ".json":
-        path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 9'))
+        path.write_text(path.read_text().replace('"format_version": 1', f'"format_version": {version}'))
         return
     data = bytearray(path.read_bytes())
     at = 5 + data[4]
-    struct.pack_into("<H", data, at, 9)
+    struct.pack_into("<H", data, at, version)
     data[-4:] = struct.pack("<I", zlib.crc32(bytes(data[:-4])))
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("harm", [flip, newer, Path.unlink], ids=["damaged", "newer", "missing"])
+@pytest.mark.parametrize("harm", [flip, newer, older, Path.unlink], ids=["damaged", "newer", "older", "missing"])
 @pytest.mark.parametrize("file", ["log/*25.commit", "query", "history/*20", "plans/*"], ids=lambda f: f.split("/")[0])
 def test_a_file_that_cannot_be_read_is_named_and_what_was_read_stays(copied, file, harm):
     path = max(Path(copied).glob(file))
@@ -239,7 +248,7 @@ def test_a_file_that_cannot_be_read_is_named_and_what_was_read_stays(copied, fil
         return
     found = look(copied)
     named_by_digest = file.startswith("plans")  # the bytes of another format have another name
-    assert found.status == ("newer" if harm is newer and not named_by_digest else "damaged")
+    assert found.status == ("incompatible" if harm in {newer, older} and not named_by_digest else "damaged")
     assert str(path) in found.message or path.name[:20] in found.message or "version 25" in found.message
     assert found.batches == []
     Path(copied, "overrides").write_bytes(seal("overrides", 2, {"hold": "hash", "partitions": None}))

@@ -4,10 +4,10 @@ from typing import Literal
 
 import msgspec
 
-Status = Literal["empty", "running", "finished", "stopped", "elsewhere", "damaged", "newer"]
+Status = Literal["empty", "running", "finished", "stopped", "elsewhere", "damaged", "incompatible"]
 """How it stands with a query: no batch yet; a process of this machine runs it; it has ended; its process is gone
 without a word; it was started on another machine, from where its end cannot be seen; a file is damaged or missing; a
-file was written by a newer version of equipoise."""
+file was written by a version of equipoise with another format, older or newer."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ def _about_query(snapshot: Snapshot) -> Iterable[str]:
     yield _family("query_info", "gauge", "The query and its checkpoint.", [(about, 1)])
     each = [({"status": status}, float(status == snapshot.status)) for status in get_args(Status)]
     yield _family("status", "gauge", "1 for the status that the query has.", each)
-    readable = snapshot.status not in {"damaged", "newer"}
+    readable = snapshot.status not in {"damaged", "incompatible"}
     yield _family("up", "gauge", "Whether the checkpoint can be read.", [({}, float(readable))])
     totals = snapshot.totals
     yield _family("rows_total", "counter", "Rows of the batches read.", [({}, totals.rows)])

@@ -114,7 +114,7 @@ class Watcher:
                 if attempt == _TRIES - 1:
                     return self._unreadable("damaged", error)
             except UnknownFormatError as error:
-                return self._unreadable("newer", error)
+                return self._unreadable("incompatible", error)
             except DamagedError as error:
                 return self._unreadable("damaged", error)
         return None

@@ -8,7 +8,7 @@ const WORDS = {
   stopped: ["stopped", "bad"],
   elsewhere: ["cannot be seen", ""],
   damaged: ["damaged", "bad"],
-  newer: ["newer version", "bad"],
+  incompatible: ["other version", "bad"],
 };
 const byId = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token");
@@ -39,7 +39,7 @@ function drawHead() {
   byId("status").className = `badge ${kind}`;
   byId("where").textContent = snapshot.key.length ? `by ${snapshot.key.join(", ")} in ${snapshot.location}` : snapshot.location;
   byId("message").textContent = snapshot.message;
-  byId("message").className = ["damaged", "newer", "stopped"].includes(snapshot.status) ||
+  byId("message").className = ["damaged", "incompatible", "stopped"].includes(snapshot.status) ||
     (snapshot.undelivered !== null && snapshot.status !== "running") ? "alarm" : "muted";
   document.title = `equipoise: ${word}`;
 }
