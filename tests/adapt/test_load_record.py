@@ -86,6 +86,7 @@ def test_a_single_changed_byte_is_noticed(batch, data):
         ("keys", bytes(20) + b"\x07", "neither isolated nor not"),
         ("load", "bytes", "load must be one of auto, seconds, rows"),
         ("decay", 1.0, "decay"),
+        ("tail_groups", 2**40, "8 of 1099511627776 tail groups"),
         ("rows", "many", "impossible contents"),
     ],
 )

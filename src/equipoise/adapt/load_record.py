@@ -331,9 +331,9 @@ class StreamLoadRecord:
         with reading(_KIND):
             stored = msgspec.convert(unseal(_KIND, _FORMAT_VERSION, data), _Stored)
             measure = checked_measure(stored.load)
-            loads = cls(stored.tail_groups, load=measure, decay=stored.decay, hash_seed=stored.hash_seed)
             groups, keys = np.frombuffer(stored.groups, _GROUP), np.frombuffer(stored.keys, _KEY)
-            _check(stored, groups, keys)
+            _check(stored, groups, keys)  # first, since memory is taken for as many groups as it says
+            loads = cls(stored.tail_groups, load=measure, decay=stored.decay, hash_seed=stored.hash_seed)
             loads._record = _Record(stored.batches, stored.rows, stored.seconds, stored.squares, groups, keys)
             return loads
 
