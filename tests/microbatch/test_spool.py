@@ -89,7 +89,7 @@ def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, cla
     last.close()
 
 
-def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowledged(tmp_path, claimed):
+def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_is_kept_apart_with_a_warning(tmp_path, claimed, caplog):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1), 0.0))
     first = log_of(tmp_path, 0).stat().st_size
@@ -106,9 +106,10 @@ def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_was_never_acknowled
                 spool.unsealed()
         else:
             assert values(spool.unsealed()) == {0: [1]}
-            assert (tmp_path / "cut-off" / f"{0:020d}-{first}").read_bytes() == damaged[first:], (
-                "nothing is thrown away"
-            )
+            apart = tmp_path / "cut-off" / f"{0:020d}-{first}"
+            assert apart.read_bytes() == damaged[first:], "nothing is thrown away"
+            assert f"the last {len(whole) - first} bytes of {log_of(tmp_path, 0)} are not a whole frame" in caplog.text
+            assert f"kept in {apart}" in caplog.text
         spool.close()
 
 

@@ -19,6 +19,7 @@ other names are left alone.
 """
 
 import fcntl
+import logging
 import os
 import re
 import threading
@@ -63,6 +64,7 @@ _IDENTITY_FORMAT = 3  # raised with the format of any file of the spool
 _NAME = re.compile(r"[0-9]{20}")  # of a file of a batch
 _T = TypeVar("_T")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_log = logging.getLogger(__name__)
 _LETTERS_BYTES = 64 << 20  # of dead letters that are kept; the rest is only counted
 _PATIENCE = 10.0  # seconds that a receiver waits for the one before it to end
 
@@ -209,7 +211,16 @@ class Spool:
             else:
                 found[number], whole, behind = self._frames(number)
                 if behind:
-                    self._storage.write(f"cut-off/{_name(number)}-{whole}", behind.tobytes())
+                    path = f"cut-off/{_name(number)}-{whole}"
+                    self._storage.write(path, behind.tobytes())
+                    _log.warning(
+                        "the last %d bytes of %s are not a whole frame and were kept in %s: if a crash cut them short, "
+                        "they were never acknowledged and their senders send them again; if the disk has damaged them, "
+                        "they were, and only a copy has them",
+                        len(behind),
+                        self._storage.at(f"open/{_name(number)}"),
+                        self._storage.at(path),
+                    )
                     os.truncate(self.folder / "open" / _name(number), whole)
         return found
 
