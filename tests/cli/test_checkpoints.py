@@ -14,10 +14,10 @@ from equipoise.cli import state
 from equipoise.cli.commands import app
 from equipoise.framing import seal, unseal
 from equipoise.microbatch.spool import Spool
-from equipoise.plan import KIP, uniform_plan
+from equipoise.plan import KIP, Plan, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
-from equipoise.state import snapshots
+from equipoise.state import batch_log, snapshots
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.compaction import compact as make_small
 from equipoise.state.history import batch_log_rows
@@ -196,12 +196,17 @@ def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_pa
     assert "is one plan; versions are of a checkpoint" in str(result.exception)
 
 
-@pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets"])
+@pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets", "history"])
 def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(checkpoint, what):
     root = Path(checkpoint)
     assert "as they were written" in told("state", "verify", checkpoint)
     if what == "offsets":
         (root / "spark" / "offsets" / "3").write_bytes((root / "spark" / "offsets" / "2").read_bytes() + b"more")
+    elif what == "history":
+        for version in (2, 4):
+            batch_log.write(CommitLog(Storage(checkpoint)), version)
+        older, newer = sorted((root / "history").iterdir())
+        newer.write_bytes(older.read_bytes())
     elif what == "summary":
         make_small(Storage(checkpoint))
         [path] = (root / "log").glob("*.summary")
@@ -232,6 +237,21 @@ def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeyp
     assert [each["file"] for each in found if each["problem"]] == [f"{older[0]}, of an earlier version"]
     storage.delete(older[0])
     assert "as they were written" in told("state", "verify", checkpoint), "the query may have deleted it"
+
+
+@pytest.mark.parametrize("what", ["outputs", "spark/offsets", "plans"])
+def test_verify_checks_what_earlier_commits_name_if_it_is_there(checkpoint, what):
+    spare = uniform_plan(7)
+    Checkpoint(Storage(checkpoint)).keep_plan(Plan(7, spare.tail, {}, version=99))
+    files = sorted(path for path in (Path(checkpoint) / what).rglob("*") if path.is_file())
+    path = files[-1] if what == "plans" else files[0]
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"!")
+    found = json.loads(told("state", "verify", checkpoint, "--json", "-", code=1))
+    [damaged] = [each for each in found if each["problem"]]
+    assert path.name.removesuffix(".json") in damaged["problem"]
+    path.unlink()
+    assert "as they were written" in told("state", "verify", checkpoint), "it may have been deleted"
 
 
 def test_verify_checks_the_plan_that_is_pinned(checkpoint):

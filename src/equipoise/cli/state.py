@@ -109,9 +109,9 @@ def verify(
 ) -> None:
     """Check what the checkpoint rests on against the digests in its log; exits with 1 if something is damaged.
 
-    Checked are every record that is kept, the plans and state files that they name, the plan that is pinned, outputs
-    and Spark's offsets of the last batch, and all other files of the query. A state file that only earlier versions
-    need may have been deleted: it is checked if it is there.
+    Checked are every record that is kept, all files that the records name by digest, the plans, and all other files of
+    the query. State files, outputs and Spark's offsets that only earlier versions need may have been deleted: they are
+    checked if they are there.
     """
     require_folder(json)
     found = [{"file": what, "problem": problem} for what, problem in _verified(checkpoint)]
@@ -191,8 +191,8 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     from equipoise.state import batch_log
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.state.fencing import tenancy
-    from equipoise.state.halves import SparkHalf
-    from equipoise.state.log import CommitLog
+    from equipoise.state.halves import OFFSETS, SparkHalf, require_same
+    from equipoise.state.log import Commit, CommitLog
     from equipoise.state.section_reader import SectionReader
     from equipoise.storage import Storage
 
@@ -202,11 +202,16 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     head = log.head()
     if head < 0:
         return head, [("query", folder.require)]
+
+    def read_log() -> Any:
+        commits = log.kept()
+        return commits, log.table(commits[0].version), log.table(head)
+
     try:
-        commits = list(log.kept())
-        commit, table = commits[-1], log.table(head)
+        commits, first, table = read_log()
     except EquipoiseError:  # nothing else can be checked without the log
-        return head, [("log", lambda: (list(log.kept()), log.table(head)))]
+        return head, [("log", read_log)]
+    commit, half = commits[-1], SparkHalf(storage)
     plans = sorted({name for each in commits for name in (each.plan, each.next_plan)})
     checks: list[tuple[str, Callable[[], Any]]] = [
         (f"log from version {commits[0].version} to {head}", lambda: None),
@@ -217,7 +222,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         ("overrides", folder.overrides),
         ("mark of a delivery after a stop", lambda: folder.is_delivered(commit)),
         ("history", lambda: list(batch_log.rows(storage))),
-        (f"offsets of batch {commit.batch} in Spark's half", lambda: SparkHalf(storage).require(head, commit.offsets)),
+        (f"offsets of batch {commit.batch} in Spark's half", lambda: half.require(head, commit.offsets)),
         (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),
         *((file.path, partial(storage.verify, file)) for file in table.stored()),
     ]
@@ -228,10 +233,19 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
             (f"key group {name} in {section.path}", partial(_read, sections, section))
             for section in parts + [change.section for change in chain.changes]
         )
-    first = log.table(commits[0].version).stored()
-    named = {file.path: file for files in (first, *(each.files for each in commits)) for file in files}
-    older = sorted(named.keys() - table.files())
-    checks.extend((f"{path}, of an earlier version", partial(_verify_older, storage, named[path])) for path in older)
+    named = {file.path: file for files in (first.stored(), *(each.files for each in commits)) for file in files}
+    named |= {file.path: file.stored for each in commits[:-1] for file in each.outputs}
+    older: list[tuple[str, Callable[[], Any]]] = [
+        (path, partial(storage.verify, named[path])) for path in sorted(named.keys() - table.files())
+    ]
+    spare = [name for name in folder.plan_names().values() if name not in plans]
+    older += [(f"plans/{name}.json", partial(folder.plan, name)) for name in spare]
+
+    def compare(each: Commit) -> None:
+        require_same(each.batch, each.offsets, half.digest(each.batch), storage.location)
+
+    older += [(f"{OFFSETS}/{each.batch}", partial(compare, each)) for each in commits[:-1] if each.batch >= 0]
+    checks.extend((f"{path}, of an earlier version", partial(_if_there, storage, path, read)) for path, read in older)
     return head, checks
 
 
@@ -241,12 +255,12 @@ def _read_pinned(folder: Any) -> None:
         folder.held_plan(hold)
 
 
-def _verify_older(storage: Any, file: Any) -> None:
+def _if_there(storage: Any, path: str, read: Callable[[], Any]) -> None:
     """Check a file that the last version does not need, unless it was deleted."""
     try:
-        storage.verify(file)
+        read()
     except EquipoiseError:
-        if storage.exists(file.path):
+        if storage.exists(path):
             raise
 
 

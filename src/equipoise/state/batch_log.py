@@ -74,6 +74,12 @@ def remembered(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
         except (msgspec.ValidationError, FormatError) as error:
             kind = UnknownFormatError if isinstance(error, UnknownFormatError) else DamagedError
             raise kind(f"{storage.at(path)}: {error}; the query does not need it: it may be deleted") from error
+        if not kept or kept[-1].get("version") != int(name):
+            found = kept[-1].get("version") if kept else "none"
+            raise DamagedError(
+                f"{storage.at(path)} ends with version {found}, and its name says {int(name)}: it is another file; "
+                "restore it from a copy, or delete it: the query does not need it"
+            )
         for each in kept:
             if each["version"] > last:
                 yield each
