@@ -127,3 +127,45 @@ def test_bad_lines_cost_time_in_proportion_to_their_size(bad, monkeypatch):
     table, letters = parse_lines(lines, schema)
     assert len(parsed) <= 6
     assert (len(table), len(letters)) == (50_000 - 50_000 // every, 50_000 // every)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"t": "2020-99-99"}',
+        b'{"t": "2020-02-30T01:02:03Z"}',
+        b'{"t": "2020-01-01 25:00:00"}',
+        b'{"t": "2020-01-01T00:00:00", "p": "1234.5"}',
+        b'{"p": "1.255"}',
+    ],
+)
+def test_times_and_decimals_of_the_usual_form_are_checked_without_arrow(bad, monkeypatch):
+    """A conversion by Arrow takes as long as twenty lines."""
+    asked, converts = [], json_lines._converts
+    monkeypatch.setattr(json_lines, "_converts", lambda text, kind: asked.append(text) or converts(text, kind))
+    schema = TEXT.append(pa.field("t", pa.timestamp("us"))).append(pa.field("p", pa.decimal128(5, 2)))
+    good = b'{"t": "2020-01-01T00:00:00", "p": "-012.5"}'
+    table, letters = parse_lines([bad, good] * 500, schema)
+    assert (len(table), len(letters)) == (500, 500)
+    assert asked == []
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@given(
+    st.from_regex(
+        r"(0000|1677|1678|2020|2262|9999)-[01][0-9]-[0-3][0-9]([ T][0-2][0-9]:[0-6][0-9]:[0-6][0-9])?Z?", fullmatch=True
+    )
+)
+@settings(deadline=None)
+def test_a_time_is_taken_if_arrow_takes_it(unit, text):
+    zone = "UTC" if text.endswith("Z") else None
+    assert json_lines._is_time(text, pa.timestamp(unit, zone)) == json_lines._converts(text, pa.timestamp(unit, zone))
+
+
+@given(
+    st.from_regex(r"[+-]?0{0,3}[0-9]{0,40}(\.[0-9]{0,40})?0{0,3}([eE][+-]?[0-9])?", fullmatch=True), st.integers(0, 12)
+)
+@settings(deadline=None)
+def test_a_decimal_is_taken_if_arrow_takes_it(text, scale):
+    kind = pa.decimal128(12, scale)
+    assert json_lines._is_decimal(text, kind) == json_lines._converts(text, kind)

@@ -19,6 +19,7 @@ LAYERS = [
     {
         "errors",
         "arguments",
+        "decimals",
         "durations",
         "hashing",
         "fingerprint_table",

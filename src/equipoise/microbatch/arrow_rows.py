@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from equipoise.decimals import cast
 from equipoise.microbatch.arrow_messages import Bounds, Messages
 from equipoise.microbatch.arrow_sizes import written_out
 from equipoise.microbatch.dead_letters import DeadLetter, RefusedError, shown_row
@@ -125,7 +126,7 @@ class ArrowRows:
             for place, field in enumerate(self._schema):
                 if table.schema.types[place] in _BYTES.values() and not _is_bytes(field.type):
                     table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
-            table = table.cast(self._schema)
+            table = cast(table, self._schema)
             table.validate(full=True)
         except (pa.ArrowException, ValueError) as error:
             return f"{_first(error)}; send values that fit the schema"

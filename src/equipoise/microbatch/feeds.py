@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from equipoise.decimals import cast
 from equipoise.errors import FeedError, InvalidArgumentError
 from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.rates import Rate
@@ -138,7 +139,7 @@ class ReplayFeed(RatedFeed):
     def __init__(self, path: str, schema: pa.Schema, rate: Rate, **options: Any) -> None:
         try:
             table = pq.read_table(path, columns=schema.names)
-            self._table = table.select(schema.names).cast(schema).combine_chunks()
+            self._table = cast(table.select(schema.names), schema).combine_chunks()
         except (OSError, KeyError, pa.ArrowException) as error:
             raise FeedError(
                 f"cannot replay {path}: {error}; give a Parquet file with the columns {schema.names}"
@@ -265,7 +266,7 @@ class CallableFeed(Feed):
             rows, after = found
             position = msgspec.msgpack.encode(after)
             table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema=self._schema)
-            table = table.select(self._schema.names).cast(self._schema)
+            table = cast(table.select(self._schema.names), self._schema)
         except Exception as error:
             raise FeedError(
                 f"the feed's function failed after position {before!r}: {type(error).__name__}: {error}; mend it and "

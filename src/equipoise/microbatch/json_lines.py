@@ -8,16 +8,21 @@ nested too deeply for it, are found by trying.
 import json
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.json
 
+from equipoise.decimals import widened, widened_schema
 from equipoise.microbatch.dead_letters import DeadLetter, shown
 from equipoise.microbatch.salvage import Tries, salvaged
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T][\d:.]*(Z|[+-][\d:]*)?)?", re.ASCII)
+_USUAL_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\dZ?)?", re.ASCII)
+_USUAL_DECIMAL = re.compile(r"[+-]?(\d+)(?:\.(\d+))?", re.ASCII)
+_SHORT_DECIMAL = 38  # characters: digits that a decimal128 has at most
 _SPELLED = re.compile(r"-NaN|Inf(?!inity)")  # numbers as pyarrow.json reads them, and Python does not
 _SPELLED_OR_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|-NaN|Inf(?!inity)', re.DOTALL)
 _PYTHON = {"-NaN": "NaN", "Inf": "Infinity"}
@@ -87,10 +92,11 @@ def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table | str:
     if not lines:
         return schema.empty_table()
     data = b"\n".join(lines) + b"\n"
-    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    wide = widened_schema(schema)
+    options = pyarrow.json.ParseOptions(explicit_schema=wide, unexpected_field_behavior="ignore")
     read = pyarrow.json.ReadOptions(block_size=len(data) + 1, use_threads=False)
     try:
-        table = pyarrow.json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)
+        table = pyarrow.json.read_json(pa.BufferReader(data), read_options=read, parse_options=options).cast(schema)
         table.validate(full=True)  # strings need not be UTF-8 yet, nor decimals fit their precision
     except (pa.ArrowException, ValueError) as error:
         return str(error).splitlines()[0]
@@ -209,10 +215,10 @@ def _kind(kind: pa.DataType, converts: bool) -> _Check:  # noqa: PLR0911 - a cas
         return lambda value: (
             type(value) is str
             and (found := _TIME.fullmatch(value)) is not None
-            and (not converts or _converts(value, zoned if found[1] else local))
+            and (not converts or _is_time(value, zoned if found[1] else local))
         )
     if types.is_decimal(kind):
-        return lambda value: isinstance(value, str) and (not converts or _converts(str(value), kind))
+        return lambda value: isinstance(value, str) and (not converts or _is_decimal(str(value), kind))
     if types.is_list(kind):
         item, field = _kind(kind.value_type, converts), kind.value_field
         return lambda value: (
@@ -238,9 +244,31 @@ def _whole(bits: int, is_unsigned: bool) -> _Check:
     return check
 
 
-def _converts(text: str, kind: pa.DataType) -> bool:
+def _is_time(text: str, kind: pa.DataType) -> bool:
+    """Whether text converts to a timestamp."""
+    is_usual = _USUAL_TIME.fullmatch(text) is not None and text[:4] != "0000"  # Python begins with year 1
+    if not is_usual or (kind.unit == "ns" and not "1678" <= text[:4] <= "2261"):  # 64 bits of them end there
+        return _converts(text, kind)
     try:
-        pa.scalar(text).cast(kind)
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_decimal(text: str, kind: pa.DataType) -> bool:
+    """Whether text converts to a decimal."""
+    found = _USUAL_DECIMAL.fullmatch(text)
+    if found is None or len(text) > _SHORT_DECIMAL:
+        return _converts(text, kind)
+    whole, fraction = found[1].lstrip("0"), (found[2] or "").rstrip("0")
+    return bool(len(whole) <= kind.precision - kind.scale and len(fraction) <= kind.scale)
+
+
+def _converts(text: str, kind: pa.DataType) -> bool:
+    """Whether Arrow converts text, which takes some microseconds to find out."""
+    try:
+        pa.scalar(text).cast(widened(kind)).cast(kind)
     except (pa.ArrowException, ValueError):
         return False
     return True

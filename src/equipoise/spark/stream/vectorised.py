@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
+from equipoise.decimals import cast
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.runs import Runs, plain_values
@@ -151,7 +152,7 @@ class VectorRunner(Runner):
             raise InvalidArgumentError(
                 "initialState has several rows for one key; give one row, its state, for each key"
             )
-        batch.update(batch.rows.select(batch.state.column_names).cast(batch.state.schema))
+        batch.update(cast(batch.rows.select(batch.state.column_names), batch.state.schema))
         return None
 
     def _pieces(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
@@ -227,7 +228,7 @@ def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
             f"{', '.join(sorted(missing))} missing, give a column for each"
         )
     try:
-        return output.select(schema.names).cast(schema)
+        return cast(output.select(schema.names), schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidArgumentError(
             f"process gave {_types(output.select(schema.names).schema)}, which does not fit outputSchema, "
