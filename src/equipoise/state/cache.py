@@ -279,7 +279,8 @@ def _make_private(folder: Path) -> None:
     if found.st_uid != os.geteuid():
         raise _unsafe(folder, f"belongs to user {found.st_uid}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _unsafe(folder, f"has mode {stat.S_IMODE(found.st_mode):04o}")
+        advice = "`chmod go-w` it if nobody has changed what is in it, or "
+        raise _unsafe(folder, f"has mode {stat.S_IMODE(found.st_mode):04o}", advice)
 
 
 def _require_trusted(folder: Path) -> None:
@@ -308,11 +309,11 @@ def _require_trusted(folder: Path) -> None:
         )
 
 
-def _unsafe(folder: Path, found: str) -> StorageError:
+def _unsafe(folder: Path, found: str, advice: str = "") -> StorageError:
     owner = getpass.getuser() if sys.platform == "win32" else f"user {os.geteuid()}"
     return StorageError(
         f"the cache folder {folder} {found}, expected a folder of {owner} that nobody else can write to; remove it, or "
-        "`chmod go-w` it if nobody has changed what is in it, or give the query another folder (cache=)"
+        f"{advice}give the query another folder (cache=)"
     )
 
 
