@@ -81,12 +81,12 @@ def test_a_single_changed_byte_is_noticed(batch, data):
         ("groups", b"", "0 of 8 tail groups"),
         ("groups", np.full(4 * GROUPS, np.nan, dtype="<f4").tobytes(), "no finite number"),
         ("groups", np.full(4 * GROUPS, 1e9, dtype="<f4").tobytes(), "cost is out of range"),
-        ("keys", b"1", "impossible contents"),
+        ("keys", b"1", "invalid contents"),
         ("keys", bytes(42), "not in order"),
         ("keys", bytes(20) + b"\x07", "neither isolated nor not"),
         ("load", "bytes", "load must be one of auto, seconds, rows"),
         ("decay", 1.0, "decay"),
-        ("rows", "many", "impossible contents"),
+        ("rows", "many", "invalid contents"),
     ],
 )
 def test_impossible_contents_are_refused(field, value, complaint):

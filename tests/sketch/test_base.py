@@ -48,7 +48,7 @@ def test_the_largest_total_is_counted_exactly_and_nothing_is_taken_in_beyond_it(
     assert (sketch.lower(1), sketch.upper(1)) == (MAX_TOTAL, MAX_TOTAL)
     assert type(sketch).from_bytes(stored).upper(1) == MAX_TOTAL
     for attempt in (lambda: sketch.update(1), lambda: sketch.update_many([1, 2]), lambda: sketch.merge(sketch)):
-        with pytest.raises(InvalidArgumentError, match=r"exceeds 2\*\*53; use a coarser unit"):
+        with pytest.raises(InvalidArgumentError, match=r"would exceed 2\*\*53; use a coarser unit"):
             attempt()
     assert sketch.to_bytes() == stored
 

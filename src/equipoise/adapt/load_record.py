@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from equipoise.adapt.batch_loads import BatchLoads, Work
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
-from equipoise.framing import seal, unseal
+from equipoise.framing import reading, require, seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.plan import Costs, Plan
 from equipoise.sketch import Histogram
-from equipoise.sketch.validation import reading, require
 
 LoadMeasure = Literal["auto", "seconds", "rows"]
 """What counts as load: see :class:`StreamLoadRecord`."""
