@@ -127,7 +127,7 @@ def submodules():
                 yield module.name
 
 
-@pytest.mark.parametrize("name", submodules())
+@pytest.mark.parametrize("name", sorted(submodules()))
 def test_no_name_of_a_package_shadows_one_of_its_modules(name):
     """``from package import name`` gives the module, whether or not ``name`` is exported."""
     module = importlib.import_module(name)
