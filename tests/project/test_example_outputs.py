@@ -1,4 +1,4 @@
-"""A block of text directly after an example, in the pages about algorithms and their reference, is what the example prints."""
+"""Text directly after an example, in pages about algorithms and their reference, is what the example prints."""
 
 import contextlib
 import io

@@ -46,6 +46,13 @@ class Costs:
         whose state is not in proportion to their load.
     state_of_share
         Assumed growth of state with a key's share if no state was measured.
+
+    Examples
+    --------
+    >>> from equipoise.plan import KIP
+    >>> costs = Costs(group_load=[5, 1, 1, 1], group_state=[100, 10, 10, 10])
+    >>> KIP().plan(Plan(2, [0, 1, 0, 1]), Histogram([], []), costs=costs).tail.tolist()
+    [0, 1, 1, 1]
     """
 
     group_load: NDArray[Any] | None = None
@@ -270,7 +277,7 @@ class Utility(Enum):
 
 
 def amount_text(amount: float) -> str:
-    """Return an amount of state, in whatever unit it was measured, for a message.
+    """Return an amount of state, without a unit, for a message.
 
     Examples
     --------

@@ -19,6 +19,11 @@ def default_tail_groups(partitions: int) -> int:
     """Return the default number of tail groups for N partitions: a power of two, at least 64 for each partition.
 
     With 64 groups per partition, the tail is placed in steps of about 1.5 % of a partition's load.
+
+    Examples
+    --------
+    >>> default_tail_groups(4), default_tail_groups(100)
+    (1024, 8192)
     """
     partitions = whole("partitions", partitions, 1)
     return max(1024, 1 << (64 * partitions - 1).bit_length())

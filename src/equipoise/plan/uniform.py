@@ -49,6 +49,11 @@ def uniform_plan(partitions: int, tail_groups: int | None = None, *, hash_seed: 
         H, number of tail groups, the same for all plans that follow; default 64 or more for each partition.
     hash_seed
         Seed of the fingerprints.
+
+    Examples
+    --------
+    >>> uniform_plan(4)
+    Plan(version=0, planner='uniform', partitions=4, tail_groups=1024, isolated=0, reason='plain hash over 4 partitions')
     """
     partitions = whole("partitions", partitions, 1)
     groups = default_tail_groups(partitions) if tail_groups is None else whole("tail_groups", tail_groups, partitions)

@@ -39,7 +39,8 @@ class OffGreedy(Splitter):
 
     Differs from the paper
     ----------------------
-    It does not. Ties, which the paper does not mention, go by fingerprint among keys and to the first among workers.
+    No known difference. Ties, which the paper does not mention, are broken by fingerprint among keys, and go to the
+    first among workers.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class OnGreedy(StickySplitter):
 
     Differs from the paper
     ----------------------
-    It does not. There is no public code; this follows section 6.2.
+    No known difference. There is no public code; this follows section 6.2.
 
     Parameters
     ----------

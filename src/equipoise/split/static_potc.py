@@ -40,7 +40,7 @@ class StaticPoTC(StickySplitter):
 
     Differs from the paper
     ----------------------
-    It does not. There is no public code; this follows section 6.2.
+    No known difference. There is no public code; this follows section 6.2.
 
     Parameters
     ----------
