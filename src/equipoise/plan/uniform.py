@@ -52,8 +52,9 @@ def uniform_plan(partitions: int, tail_groups: int | None = None, *, hash_seed: 
 
     Examples
     --------
-    >>> uniform_plan(4)
-    Plan(version=0, planner='uniform', partitions=4, tail_groups=1024, isolated=0, reason='plain hash over 4 partitions')
+    >>> plan = uniform_plan(4)
+    >>> plan.tail[:6].tolist(), plan.reason
+    ([0, 1, 2, 3, 0, 1], 'plain hash over 4 partitions')
     """
     partitions = whole("partitions", partitions, 1)
     groups = default_tail_groups(partitions) if tail_groups is None else whole("tail_groups", tail_groups, partitions)
