@@ -63,13 +63,13 @@ class BatchLoads:
         both = self.isolated.keys() & self.listed.keys()
         if both:
             raise InvalidArgumentError(
-                f"key {fingerprint_text(min(both))} is both in isolated and in listed; pass it in one of them"
+                f"key {fingerprint_text(int(min(both)))} is both in isolated and in listed; pass it in one of them"
             )
         for what, works in (("tail group", self.groups), ("key", self.isolated), ("key", self.listed)):
             for number, work in works.items():
                 figures = (work.rows, work.seconds, work.state or 0.0)
                 if not all(0 <= figure <= _LARGEST for figure in figures):
-                    name = fingerprint_text(number) if what == "key" else number
+                    name = fingerprint_text(int(number)) if what == "key" else number
                     raise InvalidArgumentError(f"{what} {name} has {work}; values must be in 0..{_LARGEST:.0g}")
 
     @property

@@ -62,7 +62,9 @@ def check_blocks(make: BlockMethod, *, capacity: bool = False, whole_keys: bool 
             if plain and capacity and blocks.block_sizes.max() > -(-batch.size // count):
                 raise CheckError(f"{where}: a block of {blocks.block_sizes.max()} exceeds its capacity")
             if whole_keys and len(blocks.split):
-                raise CheckError(f"{where}: key {fingerprint_text(batch.keys[blocks.split[0]])} is in several blocks")
+                raise CheckError(
+                    f"{where}: key {fingerprint_text(int(batch.keys[blocks.split[0]]))} is in several blocks"
+                )
 
 
 def check_buckets(make: BucketMethod) -> None:
@@ -108,7 +110,7 @@ def _check_fragments(blocks: Blocks, batch: Batch, count: int, where: str) -> No
     sizes = np.bincount(blocks.keys, blocks.sizes, len(batch.keys)).astype(np.int64)
     if not np.array_equal(sizes, batch.sizes):
         at = int(np.flatnonzero(sizes != batch.sizes)[0])
-        name = fingerprint_text(batch.keys[at])
+        name = fingerprint_text(int(batch.keys[at]))
         raise CheckError(f"{where}: key {name} of size {batch.sizes[at]} has fragments of {sizes[at]}")
     if len(np.unique(blocks.keys * count + blocks.blocks)) != len(blocks.keys):
         raise CheckError(f"{where}: two fragments of one key are in one block")

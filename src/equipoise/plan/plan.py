@@ -345,7 +345,7 @@ def _checked_widths(widths: Mapping[int, int], isolated: Mapping[int, int]) -> d
         whole("the number of shards of a key", width, 2)
         if key not in isolated:
             raise InvalidArgumentError(
-                f"key {fingerprint_text(key)} has {width} shards but is not isolated; isolate it, too"
+                f"key {fingerprint_text(int(key))} has {width} shards but is not isolated; isolate it, too"
             )
     return {int(key): int(widths[key]) for key in sorted(widths)}
 
