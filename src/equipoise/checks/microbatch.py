@@ -45,7 +45,7 @@ def check_blocks(make: BlockMethod, *, capacity: bool = False, whole_keys: bool 
     Examples
     --------
     >>> from equipoise.microbatch import level_blocks
-    >>> check_blocks(level_blocks, capacity=True)
+    >>> check_blocks(level_blocks)
     """
     for name, batch in batches():
         for count in (1, 2, 7, 32):
