@@ -310,18 +310,18 @@ def _splitter(name: str, *variants: str) -> Figure:
     return figure
 
 
-def _pieces() -> Figure:
-    """Predicted loads with whole keys and with hot keys in pieces, as ``plan_aggregate`` makes them."""
+def _shards() -> Figure:
+    """Predicted loads with whole keys and with hot keys in shards, as ``aggregate`` plans them."""
     keys = key_fingerprints(np.arange(2000), seed=3)
     shares = 0.6 * zipf_shares(2000, 0.8)
     shares[0] += 0.4
     loads = KeyLoads.of(Histogram(keys, shares), keys, shares, rows=100_000, load=100_000)
     figure, (axes,) = _panels(1)
     shown: dict[str, NDArray[np.float64]] = {}
-    for label, split in (("whole keys", None), ("hot keys in pieces", "auto")):
+    for label, split in (("whole keys", None), ("hot keys in shards", "auto")):
         plan = plan_split(loads, PARTITIONS, KIP(repack=True), PARTITIONS, split)
-        told = f", {sum(plan.widths.values())} pieces" if plan.widths else ""
-        shown[f"{label}: fullest {load_imbalance(plan.loads):.2f}{told}"] = np.sort(plan.loads)[::-1]
+        shards = f", {sum(plan.widths.values())} shards" if plan.widths else ""
+        shown[f"{label}: fullest {load_imbalance(plan.loads):.2f}{shards}"] = np.sort(plan.loads)[::-1]
     _bars(axes, shown, dict(zip(shown, (PLAIN, OURS), strict=True)))
     axes.set(title="A key of 40 %: predicted load of each partition over the mean, sorted", xlabel="partition")
     axes.legend()
@@ -509,7 +509,7 @@ FIGURES: dict[str, Callable[[], Figure]] = (
         "consistent": _consistent,
         "gedik": _gedik,
         "dynamic-key-variants": partial(_splitter, "dynamic-key", "dynamic-key-coded", "dynamic-key-printed"),
-        "pieces": _pieces,
+        "shards": _shards,
         "plan": _plan,
         "accumulator": _accumulator,
         "prompt-blocks": partial(_blocks, {"prompt": prompt_blocks}, "time", "hash"),

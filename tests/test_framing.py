@@ -54,7 +54,7 @@ def test_a_truncated_thing_is_damage(length):
 
 
 def test_added_bytes_are_damage():
-    with pytest.raises(DamagedError, match=f"has {len(SEALED) + 1} bytes but says {len(SEALED)}"):
+    with pytest.raises(DamagedError, match=f"has {len(SEALED) + 1} bytes, its header says {len(SEALED)}"):
         unseal("thing", 3, SEALED + b"\x00")
 
 
@@ -88,7 +88,7 @@ def around(body):
 @pytest.mark.parametrize("length", [0, 2**31, 2**60, 2**64 - 1])
 def test_an_absurd_length_of_the_payload_is_damage(length):
     body = SEALED[:12] + struct.pack("<Q", length) + SEALED[20:-4]
-    with pytest.raises(DamagedError, match=f"has {len(SEALED)} bytes but says {24 + length}"):
+    with pytest.raises(DamagedError, match=f"has {len(SEALED)} bytes, its header says {24 + length}"):
         unseal("thing", 3, with_checksum(body))
 
 

@@ -90,7 +90,7 @@ def test_an_empty_column_has_no_fingerprints():
         (lambda: fingerprints(np.array([1], np.uint64)), "uint64"),
         (lambda: fingerprints("spark"), "use fingerprint() for one key"),
         (lambda: fingerprints(5), "a list of values"),
-        (lambda: fingerprints(np.zeros((2, 2))), "pass columns apart"),
+        (lambda: fingerprints(np.zeros((2, 2))), "pass one argument per column"),
         (lambda: fingerprints(["\ud800"]), "not valid Unicode"),
         (lambda: fingerprints([1], seed=0.5), "seed must be a whole number"),
         (lambda: as_fingerprints([0.5]), "fingerprints(column)"),

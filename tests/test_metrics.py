@@ -135,8 +135,8 @@ def test_moving_the_load_of_one_partition_is_the_ideal_migration():
 
 def test_shuffling_costs_a_copy_of_every_key_at_every_worker_and_key_grouping_costs_one():
     keys = np.repeat([3, 5], 4)
-    shuffled = count_distinct_keys(keys, np.tile(np.arange(4), 2), parts=4)
-    grouped = count_distinct_keys(keys, keys % 4, parts=4)
+    shuffled = count_distinct_keys(keys, np.tile(np.arange(4), 2), blocks=4)
+    grouped = count_distinct_keys(keys, keys % 4, blocks=4)
     assert distribution_cost(shuffled, 2) == 4.0
     assert distribution_cost(grouped, 2) == 1.0
 
@@ -312,14 +312,14 @@ def test_keys_and_assignments_of_different_lengths_are_refused():
         count_distinct_keys([1, 2, 3], [0, 1], 2)
 
 
-@pytest.mark.parametrize("history", [[], [1, 2], [[]], [[1, np.nan]], [[1, -1]], [["a"]], [[1], [1, 2]], None])
-def test_histories_without_rows_of_loads_are_refused(history):
-    with pytest.raises(InvalidArgumentError, match="history"):
-        average_imbalance_fraction_of_loads(history)
+@pytest.mark.parametrize("rows", [[], [1, 2], [[]], [[1, np.nan]], [[1, -1]], [["a"]], [[1], [1, 2]], None])
+def test_recorded_loads_without_rows_are_refused(rows):
+    with pytest.raises(InvalidArgumentError, match="loads_over_time"):
+        average_imbalance_fraction_of_loads(rows)
 
 
 def test_loads_that_fall_are_refused_as_they_are_not_cumulative():
-    with pytest.raises(InvalidArgumentError, match="add up the records"):
+    with pytest.raises(InvalidArgumentError, match="pass cumulative sums"):
         average_imbalance_fraction_of_loads([[2, 1], [1, 2]])
 
 
@@ -364,12 +364,12 @@ def test_numbers_of_keys_that_are_not_whole_are_refused(distinct_keys):
 def test_numbers_of_workers_that_are_not_whole_are_refused():
     with pytest.raises(InvalidArgumentError, match="workers must be a whole number"):
         average_imbalance_fraction([0, 1], 2.5)
-    with pytest.raises(InvalidArgumentError, match="parts must be a whole number"):
+    with pytest.raises(InvalidArgumentError, match="blocks must be a whole number"):
         count_distinct_keys([0, 1], [0, 1], 2.5)
 
 
 def test_keys_that_cannot_be_compared_are_refused():
-    with pytest.raises(InvalidArgumentError, match="give their fingerprints"):
+    with pytest.raises(InvalidArgumentError, match="pass their fingerprints"):
         count_distinct_keys([None, 1], [0, 1], 2)
 
 

@@ -15,7 +15,7 @@ from equipoise import (
     diff,
     uniform_plan,
 )
-from equipoise.pictures import history_figure, require_picture, save
+from equipoise.pictures import batch_log_figure, require_picture, save
 
 
 def row(batch, **fields):
@@ -73,23 +73,23 @@ def test_a_difference_is_drawn_by_what_comes_and_goes():
 
 def test_a_history_is_drawn_with_its_plans_and_its_bound():
     rows = [row(0), row(1, applied=True, bound=1.1), row(2, bound=1.1)]
-    times, balance, state = history_figure(rows).axes
+    times, balance, state = batch_log_figure(rows).axes
     assert [line.get_label() for line in balance.lines[:3]] == legend(balance)
     assert "bound: no plan can do better" in legend(balance)
     assert list(state.lines[0].get_ydata()) == [2, 2, 2]
     assert list(times.lines[1].get_xdata()) == [1.5, 1.5]
-    assert len(history_figure([]).axes) == 3
+    assert len(batch_log_figure([]).axes) == 3
 
 
 def test_a_picture_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     require_picture(str(tmp_path / "x.png"))
-    with pytest.raises(InvalidArgumentError, match=r"end it with .*\.png"):
+    with pytest.raises(InvalidArgumentError, match=r"use one of .*\.png"):
         require_picture(str(tmp_path / "x.txt"))
-    with pytest.raises(InvalidArgumentError, match="make it first"):
+    with pytest.raises(InvalidArgumentError, match="create it first"):
         require_picture(str(tmp_path / "no" / "x.png"))
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(StorageError, match="name another place"):
-        save(history_figure([row(0)]), str(tmp_path / "folder.png"))
+    with pytest.raises(StorageError, match="choose another path"):
+        save(batch_log_figure([row(0)]), str(tmp_path / "folder.png"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingPackageError, match=r"equipoise\[plot\]"):
         require_picture("x.png")

@@ -1,4 +1,4 @@
-"""Checks of arguments that many modules share, with one way to say what is wrong."""
+"""Checks of arguments that many modules share, with one form of message."""
 
 import operator
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """``value`` as an int; refuses fractions, booleans, text, and what is below ``least``.
+    """Return ``value`` as an int; refuse fractions, booleans, text, and numbers below ``least``.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def whole(name: str, value: object, least: int) -> int:
 
 
 def at_least(name: str, value: object, least: float) -> float:
-    """``value`` as a float; refuses NaN, infinity, text, and what is below ``least``.
+    """Return ``value`` as a float; refuse NaN, infinity, text, and numbers below ``least``.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def at_least(name: str, value: object, least: float) -> float:
 
 
 def make_by_name(kind: str, classes: Mapping[str, type[_T]], name: str, options: Mapping[str, Any]) -> _T:
-    """Make an instance of a registered class; refuses unknown names, unknown options and missing ones.
+    """Make an instance of a registered class; refuse unknown names, unknown options and missing options.
 
     Parameters
     ----------

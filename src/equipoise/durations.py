@@ -1,4 +1,4 @@
-"""Lengths of time as users write them."""
+"""Durations in the form in which users write them."""
 
 import re
 
@@ -9,14 +9,14 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour)s?
 
 
 def seconds_of(name: str, duration: str | float) -> float:
-    """Seconds of a duration: a number of them, or a text such as ``"30 seconds"``.
+    """Return the seconds of a duration, given as a number of seconds or as text such as ``"30 seconds"``.
 
     Parameters
     ----------
     name
-        What the duration is of, for the error.
+        Name of the argument, for the error message.
     duration
-        As the user gave it.
+        Number of seconds, or text with a unit.
 
     Examples
     --------

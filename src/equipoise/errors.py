@@ -1,4 +1,4 @@
-"""Every error equipoise raises, under one root.
+"""Errors that equipoise raises, under one root.
 
 ::
 
@@ -15,15 +15,15 @@
     ├── LogBrokenError         (RuntimeError)    LOG_BROKEN           a gap in the log, or two halves that differ
     ├── FencedError            (RuntimeError)    FENCED               another query has taken over the checkpoint
     ├── CheckpointInUseError   (RuntimeError)    CHECKPOINT_IN_USE    a query is running on this checkpoint
-    ├── UserFunctionError      (RuntimeError)    USER_FUNCTION        the user's own code raised
+    ├── UserFunctionError      (RuntimeError)    USER_FUNCTION        a function of the user raised
     ├── FeedError              (OSError)         FEED_FAILED          tuples cannot be received
     ├── ServerError            (OSError)         SERVER_FAILED        an address cannot be listened on
     ├── SparkUnavailableError  (RuntimeError)    SPARK_UNAVAILABLE    pyspark or Java is missing or too old
     ├── SparkError             (RuntimeError)    SPARK_FAILED         Spark could not run a command
-    └── CheckError             (AssertionError)  CHECK_FAILED         a conformance check found a broken promise
+    └── CheckError             (AssertionError)  CHECK_FAILED         a conformance check failed
 
-Each class is also the fitting built-in, so ``except ValueError`` keeps working. The ``code`` is stable
-and meant for programs; the message says what was found, what was expected and what to do.
+Each class also derives from the matching built-in exception, so ``except ValueError`` works. The ``code`` is stable
+and meant for programs. The message says what was found, what was expected and what to do.
 """
 
 from typing import ClassVar
@@ -54,7 +54,7 @@ class FormatError(EquipoiseError, ValueError):
 
 
 class DamagedError(FormatError):
-    """Stored bytes are truncated, altered, or were never ours."""
+    """Stored bytes are truncated, altered, or of another program."""
 
     code = "DAMAGED"
 
@@ -90,7 +90,7 @@ class AlreadyExistsError(StorageError, FileExistsError):
 
 
 class LogBrokenError(EquipoiseError, RuntimeError):
-    """A commit log has a gap, or does not fit what belongs to it."""
+    """A commit log has a gap, or does not match Spark's own log."""
 
     code = "LOG_BROKEN"
 
@@ -108,7 +108,7 @@ class CheckpointInUseError(EquipoiseError, RuntimeError):
 
 
 class UserFunctionError(EquipoiseError, RuntimeError):
-    """The user's own code raised."""
+    """A function of the user raised an exception."""
 
     code = "USER_FUNCTION"
 
@@ -132,12 +132,12 @@ class SparkUnavailableError(EquipoiseError, RuntimeError):
 
 
 class SparkError(EquipoiseError, RuntimeError):
-    """Spark could not do what a command asked of it."""
+    """Spark could not run a command."""
 
     code = "SPARK_FAILED"
 
 
 class CheckError(EquipoiseError, AssertionError):
-    """A conformance check found a promise that does not hold."""
+    """A conformance check failed."""
 
     code = "CHECK_FAILED"

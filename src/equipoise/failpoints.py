@@ -1,9 +1,9 @@
-"""Named points of the protocol where a test can kill the process.
+"""Named points of the protocol at which a test can kill the process.
 
-The environment variable ``EQUIPOISE_FAILPOINT`` holds ``name`` or ``name:count``: the process kills itself, as by
-``kill -9``, when it reaches the point of that name for the count-th time (over all processes, where
-``EQUIPOISE_FAILPOINT_FOLDER`` names a folder to count in). With ``name=raise`` it raises instead. Several points are
-separated by commas. Unset, a point costs one lookup.
+The environment variable ``EQUIPOISE_FAILPOINT`` holds ``name`` or ``name:count``. The process kills itself, as by
+``kill -9``, when it reaches the point of that name for the count-th time. If ``EQUIPOISE_FAILPOINT_FOLDER`` names a
+folder, the count runs over all processes. With ``name=raise`` the point raises ``FailpointError`` instead. Several
+points are separated by commas. If the variable is not set, a point costs one lookup.
 """
 
 import os
@@ -12,53 +12,53 @@ from collections.abc import Callable
 from pathlib import Path
 
 POINTS = {
-    "storage.before-name": "every file: it is written, under a temporary name",
-    "spool.before-append": "a receiver has tuples that are nowhere yet",
-    "spool.after-append": "tuples are on disk, their sender does not know it",
+    "storage.before-name": "a file is written under a temporary name",
+    "spool.before-append": "a receiver has tuples that are not stored yet",
+    "spool.after-append": "tuples are on disk, not yet acknowledged to their sender",
     "spool.before-seal": "the blocks of a batch are written, the batch is not sealed",
-    "spool.after-seal": "the batch is sealed, its tuples are in the log of arrivals still",
-    "spool.in-forgetting": "a processed batch is deleted by half",
-    "driver.in-claim": "a query that starts: its epoch is written, those before are there still",
-    "driver.in-sweep": "a query that starts: it looks for what killed tasks have left",
-    "task.start": "a task has got its order",
+    "spool.after-seal": "the batch is sealed, its tuples are still in the log of arrivals",
+    "spool.in-forgetting": "a processed batch is partly deleted",
+    "driver.in-claim": "start of a query: its epoch is written, earlier epochs still exist",
+    "driver.in-sweep": "start of a query: it searches for files left by killed tasks",
+    "task.start": "a task has its batch spec",
     "task.in-migration": "a task has copied entries from another key group",
-    "task.in-snapshot": "a task has written a snapshot into its file, which is not complete",
-    "task.before-files": "a task has worked through its rows",
-    "task.after-files": "the files of changes and snapshots have their names",
+    "task.in-snapshot": "a task has written a snapshot into a file that is not complete",
+    "task.before-files": "a task has processed its rows",
+    "task.after-files": "the files of changes and snapshots have their final names",
     "task.end": "a task has written all its files",
     "driver.before-plan": "the tasks are done",
     "driver.after-plan": "the plan of the next batch is written",
-    "driver.before-commit": "the record is made up",
-    "driver.in-commit": "the record is written, nobody has looked whether this query still may",
-    "driver.late-commit": "the record of a query that was taken over is there already, and counts",
-    "driver.after-commit": "the batch has happened",
-    "driver.before-sink": "nothing is delivered",
-    "driver.after-sink": "the batch is delivered, Spark does not know it yet",
-    "driver.before-summary": "the log is to be summarised",
-    "driver.in-summary": "the summary is written, the history is not",
-    "driver.after-summary": "the history is written",
+    "driver.before-commit": "the commit record is prepared",
+    "driver.in-commit": "the commit record is written, the claim is not yet checked again",
+    "driver.late-commit": "the commit record of a query that was taken over exists, and counts",
+    "driver.after-commit": "the batch is committed",
+    "driver.before-sink": "the batch is not delivered",
+    "driver.after-sink": "the batch is delivered, Spark has not recorded it yet",
+    "driver.before-summary": "the log is about to be summarised",
+    "driver.in-summary": "the summary is written, the batch log is not",
+    "driver.after-summary": "the batch log is written",
     "driver.in-forgetting": "some records are deleted",
-    "driver.before-garbage": "files are to be deleted",
-    "driver.in-garbage": "some files are deleted",
-    "driver.after-garbage": "all is done",
-    "compact.before-summary": "a compaction: the snapshots are written, nothing refers to them",
-    "compact.after-summary": "a compaction: the summary refers to the snapshots, nothing is deleted",
-    "compact.in-garbage": "a compaction: changes are deleted, snapshots of earlier ones are not",
+    "driver.before-garbage": "unused files are about to be deleted",
+    "driver.in-garbage": "some unused files are deleted",
+    "driver.after-garbage": "all unused files are deleted",
+    "compact.before-summary": "compaction: the snapshots are written, nothing refers to them",
+    "compact.after-summary": "compaction: the summary refers to the snapshots, nothing is deleted",
+    "compact.in-garbage": "compaction: changes are deleted, earlier snapshots are not",
 }
-"""Every point, about in the order of a batch, and what has happened there."""
+"""All points, roughly in the order of a batch, and the state of the protocol at each."""
 
 watchers: list[Callable[[str], None]] = []
-"""Called with the name of every point that is reached."""
+"""Functions that are called with the name of every point that is reached."""
 
 _reached: dict[str, int] = {}
 
 
 class FailpointError(Exception):
-    """What a point raises that was asked to."""
+    """Raised by a point that is set to ``raise``."""
 
 
 def failpoint(name: str) -> None:
-    """Pass, unless a test wants the process to end here."""
+    """Kill the process, or raise, if ``EQUIPOISE_FAILPOINT`` names this point; else do nothing."""
     for watch in watchers:
         watch(name)
     wanted = os.environ.get("EQUIPOISE_FAILPOINT")

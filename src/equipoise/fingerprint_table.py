@@ -1,8 +1,8 @@
-"""An open-addressing hash table from fingerprints to small integers, as numba kernels.
+"""Open-addressing hash table from fingerprints to small integers, as numba kernels.
 
-Two parallel arrays of a power-of-two length, ``keys`` and ``values``. ``values[slot] == EMPTY`` marks a
-free slot, so every fingerprint is a valid key. Linear probing; deletion shifts back, so there are no
-tombstones and a table never degrades. The caller keeps the load at or under one half.
+A table is two parallel arrays, ``keys`` and ``values``, whose length is a power of two. ``values[slot] == EMPTY`` marks
+a free slot, so every fingerprint is a valid key. Collisions use linear probing. Deletion shifts entries back, so there
+are no tombstones and a table does not degrade. The caller keeps the load at or below one half.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads fingerpr
 
 
 def capacity_for(count: int) -> int:
-    """Smallest table length that holds ``count`` keys at a load of at most one half."""
+    """Return the smallest table length that holds ``count`` keys at a load of at most one half."""
     return max(8, 1 << (2 * count - 1).bit_length())
 
 
@@ -30,14 +30,14 @@ def new_table(count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 @kernel(inline="always")
 def home_slot(key: int, mask: int) -> int:
-    """Slot at which the search for ``key`` starts."""
+    """Return the slot at which the search for ``key`` starts."""
     spread = np.uint64(key) * _SPREAD
     return np.int64((spread >> np.uint64(32)) & np.uint64(mask))  # type: ignore[return-value]
 
 
 @kernel(inline="always")
 def find(keys: Any, values: Any, key: int) -> int:
-    """Slot of ``key``, or the free slot where it would go."""
+    """Return the slot of ``key``, or the free slot where it would be inserted."""
     mask = len(keys) - 1
     slot = home_slot(key, mask)
     while values[slot] != EMPTY and keys[slot] != key:
@@ -47,7 +47,7 @@ def find(keys: Any, values: Any, key: int) -> int:
 
 @kernel(inline="always")
 def get(keys: Any, values: Any, key: int) -> int:
-    """Value of ``key``, or ``EMPTY``."""
+    """Return the value of ``key``, or ``EMPTY``."""
     return values[find(keys, values, key)]  # type: ignore[no-any-return]
 
 

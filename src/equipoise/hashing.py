@@ -1,8 +1,8 @@
 """Fingerprints and seeded hashes, equal in every process and equal to Spark's ``xxhash64``.
 
-All routing is by fingerprint, a signed 64-bit integer. ``fingerprints(a, b)`` gives for every row what
-``pyspark.sql.functions.xxhash64("a", "b")`` gives: XXH64 with seed 42 over the first column, whose result
-seeds the second, and so on; NULL leaves the seed as it is, so NULL is a key like any other.
+A fingerprint is a signed 64-bit integer; all routing uses it. ``fingerprints(a, b)`` returns for every row the value of
+``pyspark.sql.functions.xxhash64("a", "b")``: XXH64 with seed 42 over the first column, whose result seeds the second,
+and so on. NULL leaves the seed unchanged, so NULL is a valid key.
 
 Python and NumPy types map to Spark types as ``spark.createDataFrame`` maps them:
 
@@ -181,7 +181,7 @@ def fingerprint(*key: object, seed: int = FINGERPRINT_SEED) -> int:
 
 
 def as_fingerprints(values: ArrayLike) -> NDArray[np.int64]:
-    """View integers as a contiguous array of fingerprints, or say why they are none."""
+    """Return integers as a contiguous array of fingerprints; refuse other types and shapes."""
     array = np.asarray(values)
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
@@ -202,9 +202,9 @@ def _seeded(values: Any, seed: int, out: Any) -> None:
 
 
 def seeded_hashes(values: ArrayLike, seed: int) -> NDArray[np.int64]:
-    """Hash fingerprints (or any integers) once more, by the family member ``seed``.
+    """Hash fingerprints, or other integers, with the member ``seed`` of a family of hash functions.
 
-    Spark computes the same as ``xxhash64(lit(seed).cast("long"), value)``.
+    The equivalent in Spark is ``xxhash64(lit(seed).cast("long"), value)``.
     """
     array = as_fingerprints(values)
     out = np.empty_like(array)
@@ -213,11 +213,11 @@ def seeded_hashes(values: ArrayLike, seed: int) -> NDArray[np.int64]:
 
 
 def _column(values: NDArray[Any] | Iterable[object]) -> NDArray[Any]:
-    """A key column as a one-dimensional array: NumPy's own type, or Python objects."""
+    """Return a key column as a one-dimensional array of a NumPy type or of Python objects."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise InvalidArgumentError(
-                f"a key column must be one-dimensional, got shape {values.shape}; pass columns apart"
+                f"a key column must be one-dimensional, got shape {values.shape}; pass one argument per column"
             )
         return values.astype(values.dtype.newbyteorder("="), copy=False)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -240,7 +240,7 @@ def _fold_column(array: NDArray[Any], running: NDArray[np.int64]) -> None:
     if kind in "SU" or array.dtype == object:
         _fold_bytes(*_packed(array, valid), valid, running)
     elif kind == "f" and size in (4, 8):
-        # Spark has one zero and one NaN, as Java's doubleToLongBits has one NaN
+        # Spark hashes -0.0 as 0.0, and all NaN alike, as Java's doubleToLongBits does
         unified = np.where(np.isnan(array), np.nan, array + 0).astype(array.dtype)
         if size == 8:
             _fold_longs(unified.view(np.int64), valid, running)
@@ -258,7 +258,7 @@ def _fold_column(array: NDArray[Any], running: NDArray[np.int64]) -> None:
 
 
 def _typed(array: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[Any]:
-    """Give an object column the NumPy type of its values; NULLs get a placeholder that is never hashed."""
+    """Convert an object column to the NumPy type of its values; NULL becomes a placeholder that is not hashed."""
     types = {type(value) for value in array[valid]}
     if types <= {str} or types <= {bytes}:
         return array
@@ -275,13 +275,13 @@ def _typed(array: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _packed(array: NDArray[Any], valid: NDArray[np.bool_]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Concatenate strings as UTF-8 (or bytes as they are), with the end offset of each."""
+    """Concatenate strings, encoded as UTF-8, or bytes; also return the end offset of each."""
     try:
-        parts = [
+        encoded = [
             (value.encode() if isinstance(value, str) else bytes(value)) if ok else b""
             for value, ok in zip(array.tolist(), valid, strict=True)
         ]
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(f"a key is not valid Unicode ({error}); Spark strings are UTF-8") from error
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    return np.frombuffer(b"".join(parts), dtype=np.uint8), ends
+    ends = np.cumsum([len(each) for each in encoded], dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), ends

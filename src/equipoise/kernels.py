@@ -1,13 +1,13 @@
 """Kernels: functions that numba compiles when they are first called.
 
-``@kernel`` stands where ``@numba.njit(cache=True)`` would. It differs in two ways:
+``@kernel`` replaces ``@numba.njit(cache=True)``. It differs in two ways:
 
-- Importing a module with kernels does not import numba. The first call does, makes numba's dispatcher of the kernel
-  and of every kernel it calls, and puts the dispatchers in place of the kernels in the modules concerned. From the
-  second call on, a module calls numba's dispatcher directly.
-- The compiled code is cached on disk where numba finds a folder it can write to: ``NUMBA_CACHE_DIR``, ``__pycache__``
-  beside the source, or the user's cache folder. Elsewhere, as in the containers of YARN, which have neither a writable
-  installation nor a home, the kernel is compiled in memory once in each process.
+- Importing a module with kernels does not import numba. The first call of a kernel imports numba, makes numba's
+  dispatchers of the kernel and of every kernel it calls, and replaces the kernels by the dispatchers in their modules.
+  From the second call on, a module calls numba's dispatcher directly.
+- The compiled code is cached on disk if numba finds a writable folder: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the
+  source, or the user's cache folder. Without one, as in YARN containers with a read-only installation and no home, the
+  kernel is compiled in memory once in each process.
 
 A kernel calls another kernel by its global name. numba's own settings apply: with ``NUMBA_DISABLE_JIT=1`` kernels run
 as plain Python.
@@ -30,12 +30,12 @@ _making = RLock()
 
 
 class Kernel:
-    """A function of which numba's dispatcher is made on the first call.
+    """Function whose numba dispatcher is made on the first call.
 
     Parameters
     ----------
     function
-        What numba compiles.
+        Function to compile.
     options
         Options of ``numba.njit``.
     """
@@ -46,7 +46,7 @@ class Kernel:
     def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
         update_wrapper(self, function)
         self.py_func = function
-        """The plain Python function, under the name that numba's dispatcher gives it."""
+        """The plain Python function; numba's dispatcher has an attribute of the same name."""
         self._options = options
         self._dispatcher: Callable[..., Any] | None = None
 
@@ -187,7 +187,7 @@ _CACHE_ERRORS = (OSError, EOFError, PickleError)
 
 
 class _OptionalCache:
-    """numba's cache on disk of one function, without its errors: what cannot be read or written is compiled.
+    """numba's cache on disk of one function, which compiles instead of raising when it cannot read or write.
 
     numba checks once, when the dispatcher is made, that the folder can be written to. The folder can be lost later: a
     full disk, a file system that is mounted read-only, an archive whose cache is in a home that does not exist.

@@ -3,9 +3,9 @@
 import uuid
 from collections.abc import Callable
 
-_source: Callable[[], str] = lambda: uuid.uuid4().hex  # noqa: E731 - replaced where the same names are wanted again
+_source: Callable[[], str] = lambda: uuid.uuid4().hex  # noqa: E731 - simulations replace it, for reproducible names
 
 
 def unique_name() -> str:
-    """A new name: 32 hexadecimal digits."""
+    """Return a new name of 32 hexadecimal digits."""
     return _source()

@@ -1,4 +1,4 @@
-"""Pictures of balance, drawn with matplotlib (the extra ``equipoise[plot]``)."""
+"""Figures of balance, drawn with matplotlib (the extra ``equipoise[plot]``)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 _OURS = "#D55E00"
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#555555", "#A0A000")
-"""Okabe and Ito's palette: told apart by the colour-blind and in grey."""
+"""Okabe and Ito's palette, distinguishable by colour-blind readers and in grey."""
 
 _LINE: dict[str, Any] = {"linewidth": 2.2, "marker": "o", "markersize": 4}
 
 
 def stream_figure(runs: Mapping[str, Sequence[Mapping[str, Any]]], bounds: Sequence[float]) -> "Figure":
-    """Time and imbalance of every batch of a stream, a line for each run; new plans are marked.
+    """Draw time and imbalance of every batch of a stream, one line for each run; new plans are marked.
 
     Parameters
     ----------
     runs
-        Rows of the history of each run, by its name.
+        Rows of the batch log of each run, by its name.
     bounds
-        Imbalance that no plan can beat, by batch.
+        Smallest imbalance that any plan can reach, by batch.
     """
     figure = _figure(6.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
-    for (name, history), colour in zip(runs.items(), (_COLOURS[0], _OURS, *_COLOURS[1:]), strict=False):
-        batches = [row["batch"] for row in history]
-        new = [row["batch"] + 1 for row in history if row["applied"]]
-        upper.plot(batches, [row["seconds"] for row in history], color=colour, label=name, **_LINE)
-        lower.plot(batches, [row["imbalance_rows"] for row in history], color=colour, label=name, **_LINE)
+    for (name, log), colour in zip(runs.items(), (_COLOURS[0], _OURS, *_COLOURS[1:]), strict=False):
+        batches = [row["batch"] for row in log]
+        new = [row["batch"] + 1 for row in log if row["applied"]]
+        upper.plot(batches, [row["seconds"] for row in log], color=colour, label=name, **_LINE)
+        lower.plot(batches, [row["imbalance_rows"] for row in log], color=colour, label=name, **_LINE)
         for axes in (upper, lower):
             _mark(axes, new, colour)
     lower.plot(range(len(bounds)), bounds, color="black", linestyle=":", label="bound: no plan can do better")
@@ -46,26 +46,26 @@ def stream_figure(runs: Mapping[str, Sequence[Mapping[str, Any]]], bounds: Seque
     return figure
 
 
-def history_figure(history: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Time, balance and state of every batch of one query; new plans are marked.
+def batch_log_figure(log: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Draw time, balance and state of every batch of one query; new plans are marked.
 
     Parameters
     ----------
-    history
-        Rows of the history, oldest first.
+    log
+        Rows of the batch log, oldest first.
     """
     figure = _figure(8.0)
     times, balance, state = figure.subplots(3, 1, sharex=True)
-    batches = [row["batch"] for row in history]
-    new = [row["batch"] + 1 for row in history if row["applied"]]
-    times.plot(batches, [row["seconds"] for row in history], color=_COLOURS[0], label="seconds", **_LINE)
-    balance.plot(batches, [row["imbalance_rows"] for row in history], color=_COLOURS[0], label="in rows", **_LINE)
-    seconds = [row["imbalance_seconds"] for row in history]
+    batches = [row["batch"] for row in log]
+    new = [row["batch"] + 1 for row in log if row["applied"]]
+    times.plot(batches, [row["seconds"] for row in log], color=_COLOURS[0], label="seconds", **_LINE)
+    balance.plot(batches, [row["imbalance_rows"] for row in log], color=_COLOURS[0], label="in rows", **_LINE)
+    seconds = [row["imbalance_seconds"] for row in log]
     balance.plot(batches, seconds, color=_OURS, label="in seconds", linestyle="--", **_LINE)
-    bounded = [(row["batch"], row["bound"]) for row in history if row["bound"] is not None]
+    bounded = [(row["batch"], row["bound"]) for row in log if row["bound"] is not None]
     if bounded:
         balance.plot(*zip(*bounded, strict=True), color="black", linestyle=":", label="bound: no plan can do better")
-    state.plot(batches, [(row["state_bytes"] or 0) / 1e6 for row in history], color=_COLOURS[2], label="MB", **_LINE)
+    state.plot(batches, [(row["state_bytes"] or 0) / 1e6 for row in log], color=_COLOURS[2], label="MB", **_LINE)
     for axes in (times, balance, state):
         _mark(axes, new, "#555555")
     _finish(times, "Seconds a batch; dashed where a new plan takes effect", legend=False)
@@ -78,20 +78,20 @@ def history_figure(history: Sequence[Mapping[str, Any]]) -> "Figure":
 def plan_figure(
     tail: NDArray[Any], keys: Sequence[tuple[int, float]], *, title: str, unit: str, mean: float | None = None
 ) -> "Figure":
-    """What a plan gives to each partition: tail groups, and isolated keys on top of them.
+    """Draw what each partition of a plan gets: tail groups, and isolated keys stacked on them.
 
     Parameters
     ----------
     tail
-        Amount of the tail groups of each partition.
+        Total of the tail groups of each partition.
     keys
         Partition and amount of each isolated key.
     title
         Heading of the picture.
     unit
-        What the amounts are.
+        Unit of the amounts.
     mean
-        Amount of a partition if all were even; drawn where given.
+        Mean amount of a partition; drawn as a line if given.
     """
     figure = _figure(4.2)
     axes = figure.subplots()
@@ -111,14 +111,14 @@ def plan_figure(
 def moves_figure(
     groups: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]], partitions: int, *, title: str
 ) -> "Figure":
-    """What comes to each partition, upwards, and what leaves it, downwards.
+    """Draw the arrivals of each partition as bars upwards and its departures as bars downwards.
 
     Parameters
     ----------
     groups, keys
-        From where to where each tail group and each isolated key goes.
+        Source and target partition of each tail group and of each isolated key that moves.
     partitions
-        Number of partitions, of the plan that has more.
+        Number of partitions of the larger plan.
     title
         Heading of the picture.
     """
@@ -142,7 +142,7 @@ def moves_figure(
 
 
 def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "Figure":
-    """One bar for each partition and strategy, against the mean.
+    """Draw one bar for each partition and strategy, with the mean.
 
     Parameters
     ----------
@@ -166,27 +166,27 @@ def partition_bars(loads: Mapping[str, NDArray[np.float64]], *, title: str) -> "
 
 
 def save(figure: "Figure", path: str) -> None:
-    """Write a picture to a file, in the format of its suffix."""
+    """Write a figure to a file, in the format of its suffix."""
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise StorageError(f"the picture {path} cannot be written: {error}; name another place") from error
+        raise StorageError(f"cannot write the picture {path}: {error}; choose another path") from error
 
 
 def require_picture(path: str) -> None:
-    """Raise before work whose picture could not be written: no matplotlib, no such folder, or an unknown format."""
+    """Raise if a picture could not be written to ``path``: no matplotlib, no such folder, or an unknown format."""
     formats = _matplotlib().figure.Figure().canvas.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in formats:
-        raise InvalidArgumentError(f"a picture cannot be written as {path}; end it with .{', .'.join(sorted(formats))}")
+        raise InvalidArgumentError(f"unknown picture format {path}; use one of .{', .'.join(sorted(formats))}")
     if not Path(path).parent.is_dir():
-        raise InvalidArgumentError(f"the folder of {path} does not exist; make it first")
+        raise InvalidArgumentError(f"the folder of {path} does not exist; create it first")
 
 
 _MOST_MARKS = 9
 
 
 class Panel(NamedTuple):
-    """One of several pictures side by side: its heading, what its vertical axis shows, and its lines by their names."""
+    """One of several plots side by side: heading, label of the vertical axis, and lines by name."""
 
     heading: str
     measure: str
@@ -196,18 +196,18 @@ class Panel(NamedTuple):
 def line_panels(
     panels: Sequence[Panel], x: str, *, log_x: bool = False, log_y: bool = False, limit: float | None = None
 ) -> "Figure":
-    """Lines over a common axis, in as many panels as there are.
+    """Draw lines over a common horizontal axis, one plot for each panel.
 
     Parameters
     ----------
     panels
-        What is drawn.
+        Plots to draw.
     x
-        What the horizontal axis shows.
+        Label of the horizontal axis.
     log_x, log_y
-        Logarithmic axes.
+        Whether the axes are logarithmic.
     limit
-        Draw a level to stay below.
+        Level to draw as a dotted line.
     """
     figure, places = _grid(len(panels))
     for axes, panel in zip(places, panels, strict=True):
@@ -225,14 +225,14 @@ def line_panels(
 
 
 def bar_panels(panels: Sequence[Panel], *, log_y: bool = False) -> "Figure":
-    """Groups of bars, in as many panels as there are.
+    """Draw groups of bars, one plot for each panel.
 
     Parameters
     ----------
     panels
-        What is drawn: the places of the lines are the groups.
+        Plots to draw; the horizontal positions of the lines are the groups.
     log_y
-        Logarithmic vertical axis.
+        Whether the vertical axis is logarithmic.
     """
     figure, places = _grid(len(panels))
     for axes, panel in zip(places, panels, strict=True):
@@ -249,7 +249,7 @@ def bar_panels(panels: Sequence[Panel], *, log_y: bool = False) -> "Figure":
 
 
 def _grid(count: int) -> tuple["Figure", list[Any]]:
-    """A figure with two panels in a row, or one."""
+    """Return a figure with at most two plots in a row, and its axes."""
     across = min(2, count)
     down = -(-count // across)
     figure = _matplotlib().figure.Figure(figsize=(10, 3.4 * down), layout="constrained")
@@ -260,12 +260,12 @@ def _grid(count: int) -> tuple["Figure", list[Any]]:
 
 
 def _styles() -> list[tuple[str, str]]:
-    """Colour and marker of each line: twice as many as there are colours."""
+    """Return colour and marker of each line; markers change when the colours are used up."""
     return [(colour, marker) for marker in ("o", "s", "^") for colour in (_OURS, *_COLOURS)]
 
 
 def _mark_logarithmic(axes: Any, panel: Panel) -> None:
-    """A logarithmic axis that is marked at places of the lines, as many as can be read."""
+    """Make the horizontal axis logarithmic, with a readable number of ticks at points of the lines."""
     marks = sorted({place for along, _ in panel.lines.values() for place in along})
     marks = marks[:: -(-len(marks) // _MOST_MARKS)]
     axes.set_xscale("log")
@@ -281,7 +281,7 @@ def _finish_panel(axes: Any, panel: Panel) -> None:
 
 
 def require_matplotlib() -> None:
-    """Raise ``MissingPackageError``, saying how to install it, before work whose picture could not be drawn."""
+    """Raise ``MissingPackageError`` with the command to install matplotlib, if it is missing."""
     _matplotlib()
 
 
@@ -291,13 +291,13 @@ def _figure(height: float) -> "Figure":
 
 
 def _mark(axes: Any, batches: Sequence[int], colour: str) -> None:
-    """Dashed lines where new plans take effect."""
+    """Draw dashed lines where new plans take effect."""
     for batch in batches:
         axes.axvline(batch - 0.5, color=colour, alpha=0.35, linestyle="--")
 
 
 def _finish(axes: Any, title: str, *, legend: bool = True, from_zero: bool = True) -> None:
-    """What all pictures have alike."""
+    """Set title, legend, grid and frame, alike in all figures."""
     axes.set_title(title, loc="left", fontweight="bold")
     if from_zero:
         axes.set_ylim(bottom=0)
@@ -325,7 +325,7 @@ def _by_partition(axes: Any, unit: str, partitions: int) -> None:
 
 
 def _matplotlib() -> Any:
-    """Load matplotlib late: only those who draw need it."""
+    """Import matplotlib when a figure is first drawn."""
     try:
         import matplotlib.figure  # noqa: PLC0415 - an optional package
     except ImportError as error:

@@ -12,7 +12,7 @@ def fingerprint_text(fingerprint: int) -> str:
     >>> fingerprint_text(-1), fingerprint_text(255)
     ('ffffffffffffffff', '00000000000000ff')
     """
-    return f"{fingerprint % 2**64:016x}"
+    return f"{int(fingerprint) % 2**64:016x}"
 
 
 def size_text(size: float) -> str:

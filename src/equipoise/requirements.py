@@ -1,4 +1,4 @@
-"""What Spark needs on a machine, checked before it is started."""
+"""Checks of the requirements of Spark, made before Spark is started."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _INSTALL_JAVA = "install it with: apt-get install openjdk-17-jre-headless (or br
 
 
 def require_pyspark() -> None:
-    """Raise ``SparkUnavailableError``, saying how to install it, if pyspark is missing or too old."""
+    """Raise ``SparkUnavailableError`` with the command to install pyspark, if it is missing or too old."""
     if find_spec("pyspark") is None:
         raise SparkUnavailableError(
             "this needs Spark, and pyspark is not installed; install it with: pip install 'equipoise[spark]'"
@@ -30,7 +30,7 @@ def require_pyspark() -> None:
 
 
 def require_spark_version(version: str) -> None:
-    """Raise ``SparkUnavailableError`` if a Spark is too old."""
+    """Raise ``SparkUnavailableError`` if a version of Spark is too old."""
     if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM_SPARK:
         raise SparkUnavailableError(
             f"Spark {version} cannot place rows by partition number (repartitionById); use Spark 4.1 or newer"
@@ -38,9 +38,9 @@ def require_spark_version(version: str) -> None:
 
 
 def require_java() -> None:
-    """Raise ``SparkUnavailableError``, saying how to install it, if there is no Java that Spark can run on.
+    """Raise ``SparkUnavailableError`` with the command to install Java, if it is missing or too old.
 
-    A client of Spark Connect needs no Java; call this only before a local Spark is started.
+    A client of Spark Connect needs no Java. Call this only before a local Spark is started.
     """
     found = java_version()
     if found is None:
@@ -50,7 +50,7 @@ def require_java() -> None:
 
 
 def java_version() -> int | None:
-    """Major version of the Java that Spark would start, ``None`` if there is none."""
+    """Return the major version of the Java that Spark would start, ``None`` if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:

@@ -1,4 +1,4 @@
-"""A result as one HTML file that needs nothing else: no script, no font, no picture from elsewhere."""
+"""HTML pages in one file, without scripts, fonts or pictures from other places."""
 
 import html
 import io
@@ -22,7 +22,7 @@ svg { width: 100%; height: auto; }
 
 
 class Section(NamedTuple):
-    """A part of a page: its heading, what is under it as HTML, and the name by which it is linked to."""
+    """Section of a page: heading, content as HTML, and anchor for links."""
 
     heading: str
     content: str
@@ -30,14 +30,14 @@ class Section(NamedTuple):
 
 
 def as_page(title: str, introduction: str, sections: Iterable[Section]) -> str:
-    """The page.
+    """Return a complete HTML page.
 
     Parameters
     ----------
     title, introduction
-        What it is about, as plain text.
+        Heading and first paragraph, as plain text.
     sections
-        Its parts.
+        Sections in their order.
     """
     body = "".join(f"<h2{_identity(each)}>{html.escape(each.heading)}</h2>\n{each.content}\n" for each in sections)
     return (
@@ -53,7 +53,7 @@ def _identity(section: Section) -> str:
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as an HTML table; values are text, whatever they hold.
+    """Return rows as an HTML table; values are escaped.
 
     Examples
     --------
@@ -61,17 +61,17 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> str:
     '<div class="wide"><table><tr><th>who</th><th>n</th></tr><tr><td>&lt;b&gt;</td><td>1</td></tr></table></div>'
     """
     if not rows:
-        return "<p>Nothing.</p>"
+        return "<p>No rows.</p>"
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
     lines = ("".join(f"<td>{html.escape(str(value))}</td>" for value in row.values()) for row in rows)
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
 
 
 def as_svg(figure: "Figure") -> str:
-    """A figure as part of the page."""
+    """Return a figure as an HTML ``figure`` element with inline SVG."""
     buffer = io.StringIO()
     layout = figure.get_layout_engine()
-    if layout is not None:  # saving would draw the whole figure once more to have it laid out
+    if layout is not None:  # lay out now: saving would draw the figure a second time for it
         layout.execute(figure)
         figure.set_layout_engine("none")
     figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -13,7 +13,7 @@ from equipoise.adapt import split_widths
     st.integers(1, 40),
     st.dictionaries(st.integers(0, 11), st.integers(2, 40)),
 )
-def test_pieces_hold_at_most_a_tasks_worth(weights, tasks, current):
+def test_shards_hold_at_most_a_tasks_worth(weights, tasks, current):
     shares = np.array(weights) / max(1.0, sum(weights))
     histogram = Histogram(np.arange(len(shares)), shares)
     widths = split_widths(histogram, tasks, current)

@@ -38,16 +38,16 @@ def in_one_block(batch, count):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "complaint"),
     [
         (lost, "has fragments of"),
         (twice, "two fragments of one key"),
-        (lambda batch, count: prompt_blocks(batch, max(1, count - 1)), "there are"),
-        (lambda batch, _: in_one_block(batch, 2), "there are 2 blocks"),
+        (lambda batch, count: prompt_blocks(batch, max(1, count - 1)), "blocks were returned"),
+        (lambda batch, _: in_one_block(batch, 2), "2 blocks were returned"),
     ],
 )
-def test_broken_methods_are_found(make, told):
-    with pytest.raises(CheckError, match=told):
+def test_broken_methods_are_found(make, complaint):
+    with pytest.raises(CheckError, match=complaint):
         check_blocks(make)
 
 
@@ -56,9 +56,9 @@ def test_broken_promises_are_found():
         check_blocks(in_one_block, capacity=True)
     with pytest.raises(CheckError, match="is in several blocks"):
         check_blocks(BLOCKS["prompt"], whole_keys=True)
-    with pytest.raises(CheckError, match=r"split key .* went to"):
+    with pytest.raises(CheckError, match=r"split key .* is in bucket"):
         check_buckets(lambda keys, *_: (np.arange(len(keys)) % _[-1]).astype(np.int32))
-    with pytest.raises(CheckError, match="outside of 0"):
+    with pytest.raises(CheckError, match="outside 0"):
         check_buckets(lambda keys, *_: np.full(len(keys), 99, dtype=np.int32))
 
 

@@ -63,7 +63,7 @@ def test_nothing_moves_that_is_within_the_bound():
 
 @pytest.mark.parametrize("max_imbalance", [0.0, 0.05])
 def test_the_greedy_may_fail_although_an_even_split_exists(max_imbalance):
-    with pytest.raises(PlanningError, match="leave max_imbalance out"):
+    with pytest.raises(PlanningError, match="leave out max_imbalance"):
         six_keys().plan(max_imbalance=max_imbalance)
 
 
@@ -75,7 +75,7 @@ def test_a_search_finds_the_least_bound_that_works():
 
 def test_a_bound_below_the_hottest_key_fails_and_says_so():
     example = Example(2, {"a": 60, "b": 20, "c": 10, "d": 10}, {"a": 0, "b": 1, "c": 1, "d": 0})
-    with pytest.raises(PlanningError, match=r"less than 0\.2 is impossible"):
+    with pytest.raises(PlanningError, match=r"smallest possible imbalance is 0\.2"):
         example.plan(max_imbalance=0.1)
     assert example.plan(max_imbalance=0.2) == {"d": 1}
     assert example.loads == [60, 40]
@@ -132,7 +132,7 @@ def test_the_load_of_unlisted_keys_stays_and_counts():
     plan = Mixed().plan(previous, histogram, costs=costs)
     assert dict(plan.isolated) == {0: 1}
     assert plan.tail.tolist() == previous.tail.tolist()
-    with pytest.raises(PlanningError, match=r"less than 0\.4 is impossible"):
+    with pytest.raises(PlanningError, match=r"smallest possible imbalance is 0\.4"):
         Mixed(max_imbalance=0.3).plan(previous, histogram, costs=costs)
 
 

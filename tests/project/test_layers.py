@@ -121,18 +121,19 @@ def test_every_module_of_the_spark_layer_is_on_a_floor():
     assert {path.name for path in (ROOT / "spark").iterdir() if path.name != "__pycache__"} == {"__init__.py", *FLOORS}
 
 
-def packages():
-    for path in MODULES:
-        if path.name == "__init__.py":
-            yield ".".join(["equipoise", *path.parent.relative_to(ROOT).parts])
+def submodules():
+    for package in (equipoise, equipoise_lab):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(".__main__"):
+                yield module.name
 
 
-@pytest.mark.parametrize("package", sorted(packages()))
-def test_no_export_shadows_a_module(package):
-    found = importlib.import_module(package)
-    for module in pkgutil.iter_modules(found.__path__):
-        exported = getattr(found, module.name, None) if module.name in getattr(found, "__all__", ()) else None
-        assert exported is None or exported is sys.modules[f"{package}.{module.name}"], f"{package}.{module.name}"
+@pytest.mark.parametrize("name", sorted(submodules()))
+def test_no_name_of_a_package_shadows_one_of_its_modules(name):
+    """``from package import name`` gives the module, whether or not ``name`` is exported."""
+    module = importlib.import_module(name)
+    package, _, short = name.rpartition(".")
+    assert getattr(importlib.import_module(package), short) is module
 
 
 HEAVY = ("numba", "llvmlite", "rich", "typer", "pandas", "pyarrow", "pyspark", "matplotlib")

@@ -10,10 +10,13 @@ import pytest
 from equipoise import __version__
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"adapt", "checks", "cli", "dashboard", "microbatch", "plan", "sketch", "spark", "split", "state", "storage"}
+FOLDERS = {
+    "adapt", "checks", "cli", "dashboard", "metrics", "microbatch", "plan", "sketch", "spark", "split", "state",
+    "storage",
+}  # fmt: skip
 MODULES = {
     "__init__", "__main__", "arguments", "durations", "errors", "failpoints", "fingerprint_table", "framing", "hashing",
-    "kernels", "metrics", "names", "pictures", "requirements", "web_page",
+    "kernels", "names", "pictures", "readable", "requirements", "web_page",
 }  # fmt: skip
 PARTS = {"py.typed", *FOLDERS, *(f"{name}.py" for name in MODULES)}
 """Top-level parts of the package; a new one is added here on purpose."""

@@ -48,7 +48,7 @@ def test_the_largest_total_is_counted_exactly_and_nothing_is_taken_in_beyond_it(
     assert (sketch.lower(1), sketch.upper(1)) == (MAX_TOTAL, MAX_TOTAL)
     assert type(sketch).from_bytes(stored).upper(1) == MAX_TOTAL
     for attempt in (lambda: sketch.update(1), lambda: sketch.update_many([1, 2]), lambda: sketch.merge(sketch)):
-        with pytest.raises(InvalidArgumentError, match=r"exceeds 2\*\*53; use a coarser unit"):
+        with pytest.raises(InvalidArgumentError, match=r"would exceed 2\*\*53; use a coarser unit"):
             attempt()
     assert sketch.to_bytes() == stored
 
@@ -58,7 +58,7 @@ def test_the_largest_total_is_counted_exactly_and_nothing_is_taken_in_beyond_it(
     "weights", [[MAX_TOTAL + 1], [MAX_TOTAL, 1], [MAX_TOTAL // 2, 1, MAX_TOTAL // 2], [2**63 - 1] * 2, [2**64 - 1]]
 )
 def test_weights_beyond_the_limit_are_refused_to_the_last_unit(make, weights):
-    with pytest.raises(InvalidArgumentError, match=r"exceeds 2\*\*53"):
+    with pytest.raises(InvalidArgumentError, match=r"would exceed 2\*\*53"):
         make().update_many(np.ones(len(weights), dtype=np.int64), np.array(weights, dtype=np.uint64))
 
 
@@ -67,7 +67,7 @@ def test_repeated_merging_ends_with_an_error_instead_of_wrong_bounds():
     sketch.update(1, 2**52)
     doubled = sketch.merge(sketch)
     assert doubled.upper(1) == 2**53
-    with pytest.raises(InvalidArgumentError, match="cannot take in"):
+    with pytest.raises(InvalidArgumentError, match=r"would exceed 2\*\*53"):
         doubled.merge(sketch)
 
 
@@ -76,7 +76,7 @@ def test_windows_that_are_merged_too_often_are_refused_too():
     sketch.update(1, 2**51)
     merged = sketch.merge(sketch).merge(sketch).merge(sketch)
     assert merged.total == 2**53
-    with pytest.raises(InvalidArgumentError, match="cannot take in"):
+    with pytest.raises(InvalidArgumentError, match=r"would exceed 2\*\*53"):
         merged.merge(sketch)
 
 

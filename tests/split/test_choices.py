@@ -134,7 +134,7 @@ def test_every_key_above_the_threshold_is_in_the_head(seed, exponent):
     splitter = DChoices(10, capacity=60, refresh=1)
     splitter.route(stream)
     keys, counts = np.unique(stream, return_counts=True)
-    assert set(keys[counts / 600 > splitter.threshold].tolist()) <= set(splitter.head().tolist())
+    assert set(keys[counts / 600 > splitter.threshold].tolist()) <= set(splitter.hot_keys().tolist())
 
 
 def test_the_two_workers_of_a_key_stay_among_its_workers_when_it_gets_hot():

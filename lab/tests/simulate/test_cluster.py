@@ -31,8 +31,8 @@ def test_figures_are_those_of_the_measures_on_the_whole_assignment():
     assert result.keys_at_workers.tolist() == distinct.tolist()
     assert result.keys == len(np.unique(np.concatenate(stream)))
     assert result.distribution_cost == pytest.approx(distinct.sum() / result.keys)
-    assert result.history[-1].tolist() == [len(targets), result.imbalance]
-    assert len(result.history) == 9
+    assert result.imbalance_over_time[-1].tolist() == [len(targets), result.imbalance]
+    assert len(result.imbalance_over_time) == 9
 
 
 @pytest.mark.parametrize("load", ["local", "global", "probed"])

@@ -1,24 +1,30 @@
-"""What the tasks of one micro-batch measured."""
+"""Loads that the tasks of one micro-batch measured, and the speed of each task."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError
+from equipoise.readable import fingerprint_text
 
-_LARGEST = 1e30  # of all figures: they are recorded in single precision
+_LARGEST = 1e30  # of all values: they are stored in single precision
+
+ENOUGH_GROUPS = 8
+"""Number of tail groups of a task from which the median cost of its rows shows its speed, and not some heavy keys."""
 
 
 class Work(NamedTuple):
-    """What one group or one key took in one batch.
+    """Work of one tail group or one key in one batch.
 
     Attributes
     ----------
     rows
-        Rows, and timers, that were handled.
+        Number of processed rows and timers.
     seconds
-        Time that they took.
+        Time to process them.
     state
         Bytes of state after the batch; ``None``: not measured.
     """
@@ -30,18 +36,18 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchLoads:
-    """What the tasks of one batch measured.
+    """Measured loads of one batch.
 
     Parameters
     ----------
     tail_groups
         H, number of tail groups.
     groups
-        The tail groups that had anything to do, each with all its keys but the isolated ones.
+        Work of the tail groups with rows, each with all its keys except the isolated ones.
     isolated
-        Every key that the plan of the batch isolates, also those that had nothing to do.
+        Work of every key that the plan of the batch isolates, also of keys without rows.
     listed
-        The hottest keys that are not isolated; their work is part of their group's.
+        Work of the hottest keys that are not isolated; it is included in the work of their tail groups.
     """
 
     tail_groups: int
@@ -57,13 +63,14 @@ class BatchLoads:
         both = self.isolated.keys() & self.listed.keys()
         if both:
             raise InvalidArgumentError(
-                f"key {min(both)} is both isolated and listed as part of its group; count it once"
+                f"key {fingerprint_text(int(min(both)))} is both in isolated and in listed; pass it in one of them"
             )
         for what, works in (("tail group", self.groups), ("key", self.isolated), ("key", self.listed)):
             for number, work in works.items():
                 figures = (work.rows, work.seconds, work.state or 0.0)
                 if not all(0 <= figure <= _LARGEST for figure in figures):
-                    raise InvalidArgumentError(f"{what} {number} measured {work}; figures are in 0..{_LARGEST:.0g}")
+                    name = fingerprint_text(int(number)) if what == "key" else number
+                    raise InvalidArgumentError(f"{what} {name} has {work}; values must be in 0..{_LARGEST:.0g}")
 
     @property
     def rows(self) -> float:
@@ -72,5 +79,40 @@ class BatchLoads:
 
     @property
     def seconds(self) -> float:
-        """Time of all tasks together."""
+        """Sum of the times of all tasks."""
         return float(sum(work.seconds for works in (self.groups, self.isolated) for work in works.values()))
+
+
+def task_slowness(tails: Sequence[Sequence[Work]]) -> list[float]:
+    """Return by which factor each task was slower than the median task.
+
+    Loads can be divided by this factor, so as not to mistake a slow host for skew. The cost per row of a task is the
+    median over its tail groups, weighted by their rows. A few heavy keys do not change the median; a slow machine, a
+    cold cache or a busy neighbour does. A task with fewer than ``ENOUGH_GROUPS`` groups has the factor 1.
+
+    Parameters
+    ----------
+    tails
+        For each task, the work of its tail groups.
+
+    Examples
+    --------
+    >>> even, slow = [Work(100, 0.1)] * 8, [Work(100, 0.3)] * 7 + [Work(100, 9.0)]
+    >>> [round(each, 2) for each in task_slowness([even, slow, even, [Work(5, 5.0)]])]
+    [1.0, 3.0, 1.0, 1.0]
+    """
+    costs = [_cost_per_row([work for work in tail if work.rows > 0]) for tail in tails]
+    known = [cost for cost in costs if cost]
+    middle = float(np.median(known)) if known else 0.0
+    return [cost / middle if cost and middle else 1.0 for cost in costs]
+
+
+def _cost_per_row(tail: Sequence[Work]) -> float:
+    """Return the median cost per row; 0 if there are too few groups."""
+    if len(tail) < ENOUGH_GROUPS:
+        return 0.0
+    rows, seconds = (np.array([getattr(work, name) for work in tail]) for name in ("rows", "seconds"))
+    order = np.argsort(seconds / rows, kind="stable")
+    passed = np.cumsum(rows[order])
+    at = order[np.searchsorted(passed, passed[-1] / 2)]
+    return float(seconds[at] / rows[at])

@@ -1,4 +1,4 @@
-"""The decision after each micro-batch: keep the plan, replan, or change the number of partitions."""
+"""Decision after each micro-batch: keep the plan, replan, or change the number of partitions."""
 
 from math import hypot, log, sqrt
 from typing import Literal
@@ -13,34 +13,35 @@ from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Plan, Planner, diff, make_planner
 from equipoise.plan.cost import Priced, price
+from equipoise.readable import seconds_text, size_text
 
 Action = Literal["keep", "replan", "rescale"]
-"""What was decided; ``"replan"`` and ``"rescale"`` are proposals unless the decision was applied."""
+"""The decision; ``"replan"`` and ``"rescale"`` are proposals unless the decision was applied."""
 
-_FALSE_ALARM = 1e-5  # chance, for each decision, to take an even load for skew
-_ROUNDING = 1e-6  # part of a budget by which sums taken in another order may exceed it
+_FALSE_ALARM = 1e-5  # probability, for each decision, of mistaking an even load for skew
+_ROUNDING = 1e-6  # relative rounding error by which sums may exceed a budget
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do after a batch, and why.
+    """Decision after a batch, with its reason.
 
     Attributes
     ----------
     action
-        What was decided.
+        The decision.
     applied
-        Whether ``plan`` is a new one; proposals of the mode ``"advise"`` are not applied.
+        Whether ``plan`` is a new plan; proposals in the mode ``"advise"`` are not applied.
     plan
         The plan of the next batch.
     proposed
-        The plan that was made, whether or not it is taken; ``None`` if none was.
+        The plan that was made, applied or not; ``None`` if none was made.
     reason
-        One sentence, with numbers.
+        One sentence, with numbers. Values after a change are predictions.
     numbers
-        What the decision rests on: ``imbalance_before`` and ``bound``, ``noise`` (what chance may add to the
-        imbalance); with a proposal also ``imbalance_after``, ``gain_seconds`` (over the horizon), ``move_bytes``,
-        ``copy_bytes`` (of keys that are isolated or folded back where they are), ``move_seconds`` (of the partition
-        that moves and copies most), ``keys_moved``, ``groups_moved``.
+        Inputs of the decision: ``imbalance_before``, ``bound``, and ``noise`` (imbalance that chance may cause). With a
+        proposal also the predictions ``imbalance_after``, ``gain_seconds`` (over the horizon), ``move_bytes``,
+        ``copy_bytes`` (state of keys that become isolated, or stop being so, without moving), ``move_seconds`` (of the
+        partition that moves and copies most), ``keys_moved`` and ``groups_moved``.
     """
 
     action: Action
@@ -51,7 +52,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     numbers: dict[str, float]
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values to be recorded; plans by their version."""
+        """Return the decision as plain values for the log; plans are given by their version."""
         return {
             "action": self.action,
             "applied": self.applied,
@@ -63,19 +64,20 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Controller:
-    """Decides after each batch whether to replan.
+    """Decide after each batch whether to replan.
 
     Guarantees
     ----------
     - Pure and deterministic: equal arguments give equal decisions.
-    - Never fails for what a planner does: if it raises or breaks its promises, the plan is kept and the reason says so.
+    - Errors of a planner do not propagate: if it raises or returns an invalid plan, the plan is kept and the reason
+      says so.
     - A replan is applied only if the imbalance exceeds its bound by more than the policy's ``trigger`` and chance
-      explain together (the root of the sum of their squares: they are independent), the new plan saves more than
-      ``minimum_gain`` and chance explain together, the time saved over the horizon exceeds the time of moving, the
+      explain together (the root of the sum of their squares, because they are independent), the new plan saves more
+      than ``minimum_gain`` and chance explain together, the time saved over the horizon exceeds the time of moving, the
       state that moves is within the budget, and ``minimum_interval`` batches have passed.
     - So an even load moves nothing, however noisy its measurement.
-    - A change of N that is asked for is made at once; of the limits only the budget holds, and not for what must leave
-      partitions that vanish.
+    - A requested change of N is made at once. Of the limits only the budget applies, and not to the state of partitions
+      that are removed.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ class Controller:
     >>> print(decision.action, decision.plan.tail.tolist())
     replan [0, 1, 1, 1]
     >>> print(decision.reason)
-    imbalance 1.900 -> 1.000, bound 1.000; saves 45 s in 10 batches, moving 0 bytes takes 0 s
+    predicted imbalance 1.900 -> 1.000, bound 1.000; saves 45 s in 10 batches, moving 0 bytes takes 0 s
     """
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -102,7 +104,7 @@ class Controller:
         )
 
     def loads(self, plan: Plan, stored: bytes | None = None) -> StreamLoadRecord:
-        """Record to go on with: the stored one, or an empty one if there is none or it was kept by another rule."""
+        """Return the stored load record, or an empty one if there is none or its settings differ from the policy."""
         empty = StreamLoadRecord(
             plan.tail_groups, load=self.policy.load, decay=self.policy.decay, hash_seed=plan.hash_seed
         )
@@ -129,28 +131,27 @@ class Controller:
         Parameters
         ----------
         plan
-            The plan in force.
+            The present plan.
         loads
-            What was measured up to and including this batch.
+            Loads measured up to and including this batch.
         batch
             Number of the batch that has ended.
         batch_seconds
-            Time that it took.
+            Duration of the batch.
         last_replan
-            Number of the batch after which the plan last changed; ``None``: it never did.
+            Number of the batch after which the plan last changed; ``None``: it never changed.
         pinned
             Whether the plan must be kept.
         partitions
-            Number of partitions that is wanted; ``None``: as many as there are.
+            Requested number of partitions; ``None``: no change.
         move_rate
-            Bytes of state that a partition takes over in a second, where the caller knows it; ``None``: what the
-            policy assumes.
+            Measured rate at which a partition receives state, in bytes per second; ``None``: the rate of the policy.
         """
         _check(plan, loads)
         at_least("batch_seconds", batch_seconds, 0)
         rate = self.policy.move_rate if move_rate is None else at_least("move_rate", move_rate, 0)
         if rate == 0:
-            raise InvalidArgumentError("move_rate is in bytes per second and must exceed 0")
+            raise InvalidArgumentError("move_rate must be above 0 bytes per second, got 0")
         case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon)
         count = plan.partitions if partitions is None else whole("partitions", partitions, 1)
         waiting = self._reason_to_wait(case, whole("batch", batch, 0), last_replan, pinned, count)
@@ -161,7 +162,7 @@ class Controller:
                 plan, case.histogram, partitions=count, costs=case.costs, budget=self.policy.budget(rate)
             )
             case.weigh(proposed, count)
-        except Exception as error:  # noqa: BLE001 - planners are plug-ins: whatever one raises, the stream goes on
+        except Exception as error:  # noqa: BLE001 - planners are plug-ins; the stream continues whatever they raise
             return case.kept(f"planner {self._planner.name!r} failed ({type(error).__name__}: {error})")
         if count == plan.partitions:
             objection = self._objection(case, proposed, batch, last_replan)
@@ -173,38 +174,39 @@ class Controller:
     def _reason_to_wait(
         self, case: "_Case", batch: int, last_replan: int | None, pinned: bool, count: int
     ) -> str | None:
-        """Why not even to ask the planner."""
+        """Return why no plan is made; ``None`` to ask the planner."""
         policy, before = self.policy, case.numbers["imbalance_before"]
         since = policy.minimum_interval if last_replan is None else batch - last_replan
         reason = None
         if pinned:
             reason = f"plan {case.plan.version} is pinned; {case.state}"
         elif policy.mode == "observe":
-            reason = f"observing only; {case.state}"
+            reason = f"mode is observe; {case.state}"
         elif count != case.plan.partitions:
-            reason = None  # the number of partitions was decided elsewhere
+            reason = None  # the caller decided on the number of partitions
         elif case.loads.total == 0:
-            reason = "no load was measured yet"
+            reason = "no load measured yet"
         elif before <= case.bound * (1 + policy.trigger):
             reason = f"imbalance {before:.3f} is within {policy.trigger:.0%} of the bound {case.bound:.3f}"
-        elif before <= case.bound + hypot(case.bound * policy.trigger, case.noise):  # what is tolerated, and chance
-            reason = f"{case.state}, may be chance: {case.loads.effective_rows:.0f} rows explain {case.noise:.3f}"
+        elif before <= case.bound + hypot(case.bound * policy.trigger, case.noise):  # tolerance and chance
+            rows = f"{case.loads.effective_rows:.0f} rows"
+            reason = f"{case.state}, may be chance, which explains {case.noise:.3f} with {rows}"
         elif since < policy.minimum_interval:
             reason = f"{case.state}, but {since} of {policy.minimum_interval} batches have passed since the last replan"
         return reason
 
     def _objection(self, case: "_Case", proposed: Plan, batch: int, last_replan: int | None) -> str | None:
-        """Why not to take the plan that was made."""
+        """Return why a proposed plan is not applied; ``None`` to apply it."""
         policy, numbers = self.policy, case.numbers
         before, after = numbers["imbalance_before"], numbers["imbalance_after"]
-        gain, price_of_it = numbers["gain_seconds"], numbers["move_seconds"]
+        gain, cost = numbers["gain_seconds"], numbers["move_seconds"]
         saved, wanted = 1 - after / before, hypot(policy.minimum_gain, case.noise / before)
         recent = last_replan is not None and batch - last_replan < policy.horizon
         budget = policy.budget(case.rate)
-        change = f"imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}"
+        change = f"predicted imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}"
         reason = None
         if proposed.same_routing(case.plan):
-            reason = f"{case.state}, but planner {self._planner.name!r} has no better plan"
+            reason = f"{case.state}, but planner {self._planner.name!r} found no better plan"
         elif saved < wanted:
             reason = f"{change}, less than the {wanted:.1%} that a replan must save"
         elif recent and saved < wanted + policy.hysteresis:
@@ -213,15 +215,17 @@ class Controller:
                 f"hysteresis: {change}, less than the {wanted:.1%} that a replan must save "
                 f"within {policy.horizon} batches of the last"
             )
-        elif gain <= price_of_it:
-            reason = f"{change}, {gain:.4g} s in {policy.horizon} batches, but moving takes {price_of_it:.4g} s"
+        elif gain <= cost:
+            reason = (
+                f"{change}, {seconds_text(gain)} in {policy.horizon} batches, but moving takes {seconds_text(cost)}"
+            )
         elif budget is not None and numbers["move_bytes"] > budget * (1 + _ROUNDING):
-            reason = f"{change} but moves {numbers['move_bytes']:.4g} bytes, above the budget of {budget:.4g}"
+            reason = f"{change} but moves {size_text(numbers['move_bytes'])}, above the budget of {size_text(budget)}"
         return reason
 
 
 class _Case:
-    """One decision in the making: prices, and the numbers found so far."""
+    """Numbers of one decision: loads, costs and predictions."""
 
     def __init__(self, plan: Plan, loads: StreamLoadRecord, batch_seconds: float, rate: float, horizon: int) -> None:
         self.plan, self.loads, self.rate, self.horizon = plan, loads, rate, horizon
@@ -230,7 +234,7 @@ class _Case:
         self.bound = lower_bound(plan.partitions, self.priced.largest_share)
         loads_now = self.priced.loads(plan)
         before = load_imbalance(loads_now)
-        # the longest task is what a plan can shorten; where no time was measured, all of the batch counts as that
+        # a plan can shorten the longest task; if no time was measured, that is assumed to be the whole batch
         longest = before / plan.partitions * loads.batch_work
         self.longest_task = min(batch_seconds, longest) if longest > 0 else batch_seconds
         uncertain = (
@@ -242,19 +246,19 @@ class _Case:
         self.numbers = {"imbalance_before": before, "bound": self.bound, "noise": self.noise}
 
     def _hottest_is_in(self, partition: int) -> bool:
-        """Whether a partition has the key that makes the bound; then chance adds only to what else is in there."""
+        """Return whether a partition has the key that sets the bound; then chance affects only its other keys."""
         keys = self.histogram.fingerprints
         return self.bound > 1 and len(keys) > 0 and int(self.plan.assign(keys[:1])[0]) == partition
 
     @property
     def state(self) -> str:
-        """How balanced the plan in force is, in words."""
+        """Balance of the present plan, as text."""
         return f"imbalance {self.numbers['imbalance_before']:.3f}, bound {self.bound:.3f}"
 
     def weigh(self, proposed: Plan, count: int) -> None:
-        """Predict what a plan would save and what it would cost."""
+        """Predict gain and cost of a plan."""
         if proposed.partitions != count:
-            raise MismatchError(f"it made a plan of {proposed.partitions} partitions where {count} were asked for")
+            raise MismatchError(f"it made a plan of {proposed.partitions} partitions, {count} were asked for")
         moves = diff(self.plan, proposed, self.histogram, self.costs)
         loads, before = self.priced.loads(proposed), self.numbers["imbalance_before"]
         after = load_imbalance(loads)
@@ -274,20 +278,20 @@ class _Case:
         }
 
     def kept(self, reason: str, proposed: Plan | None = None) -> Decision:
-        """Keep the plan in force."""
+        """Return the decision to keep the present plan."""
         return Decision(
             action="keep", applied=False, plan=self.plan, proposed=proposed, reason=reason, numbers=self.numbers
         )
 
     def taken(self, action: Action, proposed: Plan, *, applied: bool) -> Decision:
-        """Take the plan that was made, or only advise it."""
+        """Return the decision for the proposed plan, applied or only advised."""
         n, count = self.numbers, proposed.partitions
         bound = lower_bound(count, self.priced.largest_share)
-        change = f"imbalance {n['imbalance_before']:.3f} -> {n['imbalance_after']:.3f}, bound {bound:.3f}"
-        gain = f"saves {n['gain_seconds']:.4g} s in {self.horizon} batches"
+        change = f"predicted imbalance {n['imbalance_before']:.3f} -> {n['imbalance_after']:.3f}, bound {bound:.3f}"
+        gain = f"saves {seconds_text(n['gain_seconds'])} in {self.horizon} batches"
         if action == "rescale":
             change, gain = f"{self.plan.partitions} -> {count} partitions", change
-        reason = f"{change}; {gain}, moving {n['move_bytes']:.4g} bytes takes {n['move_seconds']:.4g} s"
+        reason = f"{change}; {gain}, moving {size_text(n['move_bytes'])} takes {seconds_text(n['move_seconds'])}"
         return Decision(
             action=action,
             applied=applied,
@@ -299,9 +303,9 @@ class _Case:
 
 
 def _noise(load: float, rows: float, partitions: int) -> float:
-    """What chance may add to the largest of N loads, in units of their mean, none of which should exceed ``load``.
+    """Return what chance may add to the largest of N loads, in units of their mean, if none should exceed ``load``.
 
-    Bernstein's inequality for counts of rows, with the chance of a false alarm shared by the partitions.
+    This is Bernstein's inequality for counts of rows, with the probability of a false alarm divided by the partitions.
     """
     mean = rows / partitions
     odds = log(partitions / _FALSE_ALARM)
@@ -309,7 +313,7 @@ def _noise(load: float, rows: float, partitions: int) -> float:
 
 
 def _incoming(priced: Priced, before: Plan, after: Plan) -> np.ndarray:
-    """State that each partition takes over."""
+    """Return the state that each partition receives."""
     key_target, tail = after.assign(priced.keys), after.tail
     key_moved, group_moved = before.assign(priced.keys) != key_target, before.tail != tail
     keys = np.bincount(key_target[key_moved], priced.key_state[key_moved], after.partitions)
@@ -318,9 +322,9 @@ def _incoming(priced: Priced, before: Plan, after: Plan) -> np.ndarray:
 
 
 def _check(plan: Plan, loads: StreamLoadRecord) -> None:
-    """Refuse measurements of another history."""
+    """Raise ``MismatchError`` if the loads were measured with other tail groups or another hash seed."""
     if (loads.tail_groups, loads.hash_seed) != (plan.tail_groups, plan.hash_seed):
         raise MismatchError(
             f"the loads cover {loads.tail_groups} tail groups with hash seed {loads.hash_seed}, plan {plan.version} "
-            f"has {plan.tail_groups} with hash seed {plan.hash_seed}; measure under plans of one history"
+            f"has {plan.tail_groups} with hash seed {plan.hash_seed}; measure with those of the plan"
         )

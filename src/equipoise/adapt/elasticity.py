@@ -1,4 +1,4 @@
-"""How many partitions a query should use, from how busy they have been."""
+"""Elasticity: the number of partitions of a query, from how busy they have been."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from math import ceil
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError
 
-_ROUNDING = 1e-9  # part of a partition that quotients may exceed a whole number by
+_ROUNDING = 1e-9  # rounding error by which a quotient may exceed a whole number
 
 
 def busy_fraction(work_seconds: float, partitions: int, target_seconds: float) -> float:
-    """Part of the time that N partitions have for a batch which its work takes.
+    """Return the fraction of the time of N partitions that the work of a batch takes.
 
     Parameters
     ----------
     work_seconds
-        Time of all tasks of the batch together, waiting left out.
+        Sum of the times of all tasks of the batch, without waiting.
     partitions
-        N, number of partitions, each of which could run all the time.
+        N, number of partitions; all could run at the same time.
     target_seconds
-        Time that a batch may take: the trigger's interval, or a goal where there is none.
+        Time that a batch may take: the interval of the trigger, or a target if there is none.
 
     Examples
     --------
@@ -28,31 +28,30 @@ def busy_fraction(work_seconds: float, partitions: int, target_seconds: float) -
     0.3
     """
     if at_least("target_seconds", target_seconds, 0) == 0:
-        raise InvalidArgumentError("target_seconds is the time that a batch may take and must exceed 0")
+        raise InvalidArgumentError("target_seconds, the time that a batch may take, must be above 0, got 0")
     return at_least("work_seconds", work_seconds, 0) / (whole("partitions", partitions, 1) * target_seconds)
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """Number of partitions between two bounds, so that each is busy for a good part of the time, but not all of it.
+    """Adapt the number of partitions N, within bounds, so that the partitions are well used but not overloaded.
 
-    After ``patience`` consecutive batches above ``high``, or as many below ``low``, N becomes the least number that
-    brings the work of those batches to ``goal``: their mean work when growing, the most when shrinking.
+    After ``patience`` consecutive batches above ``high``, or as many below ``low``, N becomes the smallest number that
+    brings the busy fraction of those batches to ``goal``: their mean when growing, their maximum when shrinking.
 
     Guarantees
     ----------
-    - Within ``minimum`` and ``maximum``, always.
+    - N is always within ``minimum`` and ``maximum``.
     - A steady load changes N at most once, since growing and shrinking aim at the same number. A load that stays
       within 10 % of its mean never makes N turn back, with the default parameters.
 
     Differs from the paper
     ----------------------
-    - Prompt adds or removes one task at a time; here N goes to where it should be at once, because every change of N
-      moves state.
-    - Prompt counts the time of a batch against its interval, which skew lengthens; here the work of all tasks counts,
-      for skew is cured by a better plan and not by more partitions.
-    - Prompt prints scaling out only, and its counter is never reset; here the batches must be consecutive.
-    - Prompt tells mappers from reducers by data rate and number of keys; there is one N here.
+    - Prompt adds or removes one task at a time. Here N changes in one step, because every change of N moves state.
+    - Prompt compares the time of a batch, which skew lengthens, with its interval. Here the work of all tasks counts,
+      because skew needs a better plan, not more partitions.
+    - Prompt prints scaling out only, and its counter is never reset. Here the batches must be consecutive.
+    - Prompt scales mappers and reducers separately, by data rate and number of keys. Here there is one N.
 
     Parameters
     ----------
@@ -63,7 +62,7 @@ class Elastic:
     goal
         Busy fraction to reach.
     patience
-        Consecutive batches that must agree (d of Prompt).
+        Number of consecutive batches that must agree (d of Prompt).
 
     References
     ----------
@@ -93,21 +92,23 @@ class Elastic:
         whole("patience", self.patience, 1)
         low, goal, high = (at_least(name, getattr(self, name), 0) for name in ("low", "goal", "high"))
         if not 0 <= low < goal < high:
-            raise InvalidArgumentError(f"busy fractions must be low < goal < high, got {low}, {goal}, {high}")
+            raise InvalidArgumentError(
+                f"busy fractions must satisfy 0 <= low < goal < high, got low {low}, goal {goal}, high {high}"
+            )
 
-    def propose(self, history: Sequence[float], partitions: int) -> int:
-        """Number of partitions for the next batch.
+    def propose(self, busy_fractions: Sequence[float], partitions: int) -> int:
+        """Return the number of partitions for the next batch.
 
         Parameters
         ----------
-        history
+        busy_fractions
             Busy fractions of the batches since N last changed, oldest first: see :func:`busy_fraction`.
         partitions
-            N now.
+            Present N.
         """
         whole("partitions", partitions, 1)
         now = min(max(partitions, self.minimum), self.maximum)
-        recent = [at_least("a busy fraction", busy, 0) for busy in history[-self.patience :]]
+        recent = [at_least("a busy fraction", busy, 0) for busy in busy_fractions[-self.patience :]]
         if now != partitions or len(recent) < self.patience:
             return now
         if min(recent) > self.high:
@@ -117,5 +118,5 @@ class Elastic:
         return now
 
     def _fitting(self, busy: float, partitions: int) -> int:
-        """Least number of partitions that brings work down to the goal."""
+        """Return the smallest number of partitions that brings the busy fraction down to the goal."""
         return ceil(busy * partitions / self.goal - _ROUNDING)

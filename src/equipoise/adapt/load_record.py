@@ -1,7 +1,6 @@
-"""The decayed record of what batches measured, which plans are made from.
+"""Load record of a stream: decayed averages of the measured loads, from which plans are made.
 
-A record books all load with the key and the tail group it belongs to, whatever plan the batch ran under, so it stays
-valid when the plan changes.
+A record stores load by key and tail group, whatever the plan of the batch, so it stays valid when the plan changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,24 +14,23 @@ from numpy.typing import NDArray
 from equipoise.adapt.batch_loads import BatchLoads, Work
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
-from equipoise.framing import seal, unseal
+from equipoise.framing import reading, require, seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.plan import Costs, Plan
 from equipoise.sketch import Histogram
-from equipoise.sketch.validation import reading, require
 
 LoadMeasure = Literal["auto", "seconds", "rows"]
-"""What counts as load: see :class:`StreamLoadRecord`."""
+"""Measure of load: see :class:`StreamLoadRecord`."""
 
 LISTED_KEYS = 1024
-"""Keys that a record lists at most, besides the isolated ones."""
+"""Largest number of keys in a record, besides the isolated ones."""
 
-_KIND, _FORMAT_VERSION = "measured-loads", 1
-_NOISE = float(np.log(1.3))  # costs per row that differ by up to this factor are taken to be equal
-_FLUCTUATIONS = 2.0  # or up to this many times the logarithm by which they usually change between batches
-_WIDEST = 14.0  # natural logarithm of the largest relative cost that is told apart: about a million
-_SIGNIFICANT_SECONDS = 0.05  # a batch of less work than this says nothing about the cost of a row
-_SHIFT = 0.1  # part of the rows that must go to other groups than before, beyond chance, for the past to count nothing
+_KIND, _FORMAT_VERSION = "stream-load-record", 1
+_NOISE = float(np.log(1.3))  # costs per row within this factor count as equal
+_FLUCTUATIONS = 2.0  # or within this multiple of their usual change between batches, as a logarithm
+_WIDEST = 14.0  # natural logarithm of the largest relative cost: about a million
+_SIGNIFICANT_SECONDS = 0.05  # shorter batches do not show the cost of a row
+_SHIFT = 0.1  # fraction of rows in other groups than before, beyond chance, at which the past is discarded
 _NEGLIGIBLE = 1e-6  # share of the load below which a key is not worth listing
 
 _GROUP = np.dtype([("rows", "<f4"), ("load", "<f4"), ("cost", "<f4"), ("state", "<f4")])
@@ -43,7 +41,7 @@ _Table = NDArray[np.void]
 
 
 class _Columns(NamedTuple):
-    """Works as arrays, by ascending number; a state that was not measured is NaN."""
+    """Work of groups or keys as arrays, by ascending number; a state that was not measured is NaN."""
 
     numbers: NDArray[np.int64]
     rows: _Doubles
@@ -61,19 +59,19 @@ def _columns(works: Mapping[int, Work]) -> _Columns:
 
 @dataclass(frozen=True, eq=False)
 class _Record:
-    """Decayed sums over the batches, and what was last known of costs and states.
+    """Decayed sums over the batches, and the last known costs and states.
 
     Parameters
     ----------
     batches, rows, seconds
         Decayed sums.
     squares
-        Rows, each with the square of its weight.
+        Sum of the squared weights of the rows.
     groups
-        One line for each tail group: decayed rows and load with all keys; of the keys that are not told apart, the
-        relative cost of a row when last seen (natural logarithm); state without the isolated keys.
+        One record for each tail group: decayed rows and load of all its keys; last known relative cost of a row of the
+        unlisted keys, as a natural logarithm; state without the isolated keys.
     keys
-        One line for each key that is told apart, by ascending fingerprint; the same, but a state may be NaN, unknown.
+        One record for each listed key, by ascending fingerprint, with the same fields; an unknown state is NaN.
     """
 
     batches: float
@@ -85,7 +83,7 @@ class _Record:
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
-    """Payload; lines of ``groups`` and ``keys`` are packed as ``_GROUP`` and ``_KEY`` say, little-endian."""
+    """Payload; ``groups`` and ``keys`` are packed arrays of ``_GROUP`` and ``_KEY``, little-endian."""
 
     tail_groups: int
     load: str
@@ -100,35 +98,35 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StreamLoadRecord:
-    """Decayed record of what batches measured: the loads of groups and hot keys, and their last known state.
+    """Decayed record of measured loads: loads of tail groups and hot keys, and their last known state.
 
-    What counts as load is one of three:
+    Load is measured in one of three ways:
 
     - ``"rows"``: every row counts the same.
-    - ``"seconds"``: time as it was measured, noise and pauses included.
-    - ``"auto"``: rows, each weighted by the cost per row of its key or group relative to the usual one, the median
-      over the rows of the batch. Only what two consecutive observations agree on is believed, so a pause of the machine
-      is nobody's cost. A factor within 1.3, or within what costs usually fluctuate by, counts as 1, so noise makes no
-      skew; from there on it counts more and more, and in full from the square of that. So a key that is truly slow
-      shows in its second batch.
+    - ``"seconds"``: measured time, noise and pauses included.
+    - ``"auto"``: rows, weighted by their relative cost, which is the cost per row of the key or group divided by the
+      median over the rows of the batch. Of two consecutive measurements the one closer to 1 counts, or 1 if they lie
+      on different sides of it, so that a pause of the machine has no effect. A factor within 1.3, or within the usual
+      fluctuation of costs, counts as 1, so that noise does not appear as skew. Above, it counts increasingly, and fully
+      from the square of that factor. So a slow key is recognised in its second batch.
 
     Guarantees
     ----------
-    - Where a batch has its rows in other groups than before, beyond chance, the past counts less, down to nothing when
-      a tenth has moved: a new hot set is seen for what it is after one batch.
-    - A record never changes; :meth:`add` makes the next one. Equal batches make equal records, also when stored and
-      read in between.
-    - The figures cover all keys of a group, isolated or not, and mean the same under every plan.
-    - At most ``LISTED_KEYS`` keys and the isolated ones are listed.
+    - If the rows of a batch fall into other groups than before, beyond chance, the past counts less, and not at all if
+      a tenth of the rows has moved. So new hot keys are recognised after one batch.
+    - A record never changes; :meth:`add` returns the next one. Equal batches make equal records, also if a record is
+      stored and read in between.
+    - Loads of a group cover all its keys, isolated or not, and mean the same under every plan.
+    - At most ``LISTED_KEYS`` keys are listed, besides the isolated ones.
 
     Parameters
     ----------
     tail_groups
         H, number of tail groups.
     load
-        What counts as load.
+        Measure of load.
     decay
-        What is left of the weight of earlier batches when the next one, alike, comes in, in [0, 1).
+        Factor by which the weight of earlier batches falls with every batch of similar load, in [0, 1).
     hash_seed
         Seed of the fingerprints.
 
@@ -157,25 +155,25 @@ class StreamLoadRecord:
 
     @property
     def total(self) -> float:
-        """Load on record."""
+        """Total load of the record."""
         return float(self._group_loads().sum())
 
     @property
     def effective_rows(self) -> float:
-        """Number of rows, counted once each, that would say as much as the record does."""
+        """Number of unweighted rows with the same statistical weight as the record."""
         return _effective_rows(self._record)
 
     @property
     def batch_work(self) -> float:
-        """Seconds that the tasks of a batch take together, on the decayed average."""
+        """Sum of the times of the tasks of a batch in seconds, as a decayed average."""
         return self._record.seconds / self._record.batches if self._record.batches else 0.0
 
     def add(self, batch: BatchLoads) -> "StreamLoadRecord":
-        """Record with one batch more; one without load leaves the loads as they were."""
+        """Return the record with one more batch; a batch without load does not change the loads."""
         if batch.tail_groups != self.tail_groups:
             raise MismatchError(
                 f"the batch measured {batch.tail_groups} tail groups but the record has {self.tail_groups}; "
-                "measure with the number of groups that the query began with"
+                "measure with the number of groups of the query's first plan"
             )
         past, count = self._record, self.tail_groups
         tail, single = _columns(batch.groups), _columns({**batch.isolated, **batch.listed})
@@ -221,22 +219,22 @@ class StreamLoadRecord:
     def _rest(
         self, groups: NDArray[np.int64], amounts: _Doubles, home: NDArray[np.int64], listed: _Doubles
     ) -> _Doubles:
-        """What each tail group took without its listed keys."""
+        """Return the amount of each tail group without its listed keys."""
         count = self.tail_groups
         rest = np.bincount(groups, amounts, count) - np.bincount(home, listed, count)
         return np.asarray(np.maximum(0.0, rest), dtype=np.float64)
 
     def _folded_back(self, keys: _Table, isolated: NDArray[np.int64]) -> _Doubles:
-        """State that each tail group gains by keys no longer isolated, less what it loses by those that now are."""
+        """Return the state that each tail group gains by keys no longer isolated, minus that of newly isolated keys."""
         leaves = keys["isolated"].astype(np.int8) - np.isin(keys["key"], isolated).astype(np.int8)
         return self._by_group(keys, np.nan_to_num(keys["state"]) * leaves)
 
     def _by_group(self, keys: _Table, amounts: NDArray[Any]) -> _Doubles:
-        """Sum of amounts of keys for each tail group."""
+        """Sum amounts of keys by tail group."""
         return np.bincount(np.mod(keys["key"], self.tail_groups), amounts, self.tail_groups).astype(np.float64)
 
     def _work(self, rows: _Doubles, seconds: _Doubles, before: _Doubles) -> tuple[_Doubles, _Doubles]:
-        """Load of each part of a batch, and its relative cost; ``before`` is the cost when it was last seen."""
+        """Return load and relative cost of each group and key of a batch; ``before`` is the last known cost."""
         if self.load == "seconds":
             return seconds, before
         seen = rows > 0
@@ -247,17 +245,17 @@ class StreamLoadRecord:
         agreed = np.where(cost * before > 0, np.sign(cost) * np.minimum(np.abs(cost), np.abs(before)), 0.0)
         fluctuation = float(np.median(np.abs(cost - before)[seen]))
         noise = max(_NOISE, _FLUCTUATIONS * fluctuation)
-        # nothing up to the noise, twice what exceeds it up to twice the noise, then all: without a jump anywhere
+        # 0 up to the noise, then twice the excess, and from twice the noise the full value: continuous throughout
         believed = np.sign(agreed) * np.clip(2 * (np.abs(agreed) - noise), 0.0, np.abs(agreed))
         return rows * np.exp(believed), cost
 
     def _group_loads(self) -> _Doubles:
-        """Load of each tail group with all its keys, which rounding makes no smaller than that of its listed ones."""
+        """Return the load of each tail group with all its keys; rounding does not make it less than its listed keys."""
         listed = self._by_group(self._record.keys, self._record.keys["load"])
         return np.maximum(self._record.groups["load"].astype(np.float64), listed)
 
     def without(self, split: Iterable[int]) -> "StreamLoadRecord":
-        """The record as if some keys had no load, which they do not have where they are reduced in pieces elsewhere."""
+        """Return the record without the load of some keys, which are split and therefore reduced in other tasks."""
         gone = np.isin(self._record.keys["key"], list(split))
         groups, keys = self._record.groups.copy(), self._record.keys.copy()
         groups["load"] = np.maximum(0.0, self._group_loads() - self._by_group(keys, keys["load"] * gone))
@@ -277,7 +275,7 @@ class StreamLoadRecord:
         return rest
 
     def histogram(self) -> Histogram:
-        """Shares of the keys that are told apart; any other has at most what they leave of its group."""
+        """Return the shares of the listed keys; another key has at most the rest of its tail group."""
         keys, group_load = self._record.keys, self._group_loads()
         total = float(group_load.sum())
         if total == 0:
@@ -287,14 +285,14 @@ class StreamLoadRecord:
         return Histogram(
             busy["key"],
             busy["load"].astype(np.float64) / total,
-            error=unlisted,  # a key may have gone unlisted in some of the batches
+            error=unlisted,  # a key may have been unlisted in some of the batches
             unlisted=unlisted,
             total=total,
             hash_seed=self.hash_seed,
         )
 
     def costs(self) -> Costs:
-        """Load and state of every tail group with all its keys, and the known states of single keys."""
+        """Return load and state of every tail group with all its keys, and the known states of single keys."""
         keys = self._record.keys
         known = keys[~np.isnan(keys["state"])]
         group_state = self._record.groups["state"] + self._by_group(known, known["state"] * known["isolated"])
@@ -302,14 +300,14 @@ class StreamLoadRecord:
         return Costs(group_load=self._group_loads(), group_state=group_state, key_state=key_state)
 
     def state_bytes(self, plan: Plan) -> list[int]:
-        """Last known bytes of the state of each partition, under the plan that was in force when they were measured."""
+        """Return the last known state of each partition in bytes, for the plan under which it was measured."""
         apart = self._record.keys[self._record.keys["isolated"].astype(np.bool_)]
         amounts = np.bincount(plan.tail, self._record.groups["state"], plan.partitions)
         amounts += np.bincount(plan.assign(apart["key"]), np.nan_to_num(apart["state"]), plan.partitions)
         return [int(amount) for amount in amounts]
 
     def to_bytes(self) -> bytes:
-        """Stored form; its fields are those of ``_Stored``."""
+        """Return the stored form; its fields are those of ``_Stored``."""
         record = self._record
         stored = _Stored(
             tail_groups=self.tail_groups,
@@ -327,7 +325,7 @@ class StreamLoadRecord:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what ``to_bytes`` wrote."""
+        """Read the stored form of ``to_bytes``."""
         with reading(_KIND):
             stored = msgspec.convert(unseal(_KIND, _FORMAT_VERSION, data), _Stored)
             measure = checked_measure(stored.load)
@@ -339,27 +337,27 @@ class StreamLoadRecord:
 
 
 def checked_measure(load: object) -> LoadMeasure:
-    """``load`` if it is a measure of load."""
+    """Return ``load``; refuse unknown measures."""
     for measure in get_args(LoadMeasure):
         if load == measure:
-            return measure  # type: ignore[no-any-return]  # get_args() forgets the type
+            return measure  # type: ignore[no-any-return]  # get_args() loses the type
     raise InvalidArgumentError(f"load must be one of {', '.join(get_args(LoadMeasure))}, got {load!r}")
 
 
 def checked_decay(decay: float) -> float:
-    """``decay`` if it is a weight of the past."""
+    """Return ``decay``; refuse values outside [0, 1)."""
     if not at_least("decay", decay, 0) < 1:
-        raise InvalidArgumentError(f"decay is the weight that is left of the past, in [0, 1), got {decay}")
+        raise InvalidArgumentError(f"decay must be the weight of the past, in [0, 1), got {decay}")
     return float(decay)
 
 
 def _relative_costs(rows: _Doubles, seconds: _Doubles) -> _Doubles:
-    """Natural logarithm of each part's cost per row over the usual one, the median over all rows."""
+    """Return the natural logarithm of each cost per row divided by the median over all rows."""
     cost = seconds / rows
     order = np.argsort(cost, kind="stable")
     passed = np.cumsum(rows[order])
     usual = cost[order[np.searchsorted(passed, passed[-1] / 2)]]
-    if usual == 0:  # most rows took no time that the clock can tell
+    if usual == 0:  # most rows took less time than the clock resolves
         return np.zeros(len(rows))
     relative = np.log(np.maximum(cost, np.finfo(float).tiny)) - np.log(usual)
     return np.asarray(np.clip(relative, -_WIDEST, _WIDEST), dtype=np.float64)
@@ -370,10 +368,10 @@ def _effective_rows(record: _Record) -> float:
 
 
 def _agreement(past: _Record, group_rows: _Doubles) -> float:
-    """What the past still says about a batch: 1 if its rows fall into groups as before, 0 if a good part does not.
+    """Return the weight of the past for a batch: 1 if its rows fall into groups as before, 0 if many do not.
 
-    The part that falls elsewhere is the total variation distance. Chance alone makes it, on average, at most half the
-    sum of the standard deviations of the groups' shares.
+    The fraction of rows in other groups is the total variation distance. By chance alone it is, on average, at most
+    half the sum of the standard deviations of the groups' shares.
     """
     before = past.groups["rows"].astype(np.float64)
     rows, rows_before, effective = float(group_rows.sum()), float(before.sum()), _effective_rows(past)
@@ -386,7 +384,7 @@ def _agreement(past: _Record, group_rows: _Doubles) -> float:
 
 
 def _spread(keys: _Table, numbers: NDArray[np.int64]) -> _Table:
-    """Keys among others, of which nothing is known; ``numbers`` are sorted and hold all of the keys."""
+    """Extend the keys to ``numbers``, which are sorted and include all keys; new keys have no load, unknown state."""
     wider = np.zeros(len(numbers), _KEY)
     wider["key"], wider["state"] = numbers, np.nan
     wider[np.searchsorted(numbers, keys["key"])] = keys
@@ -394,7 +392,7 @@ def _spread(keys: _Table, numbers: NDArray[np.int64]) -> _Table:
 
 
 def _worth_listing(keys: _Table, total: float) -> _Table:
-    """The isolated keys, and of the others the hottest."""
+    """Return the isolated keys and the hottest of the others."""
     keep = keys["isolated"].astype(np.bool_)
     others = np.flatnonzero(~keep & (keys["load"] > _NEGLIGIBLE * total))
     keep[others[np.argsort(-keys["load"][others], kind="stable")[:LISTED_KEYS]]] = True
@@ -402,14 +400,14 @@ def _worth_listing(keys: _Table, total: float) -> _Table:
 
 
 def _check(stored: _Stored, groups: _Table, keys: _Table) -> None:
-    """Refuse a record that no batches lead to."""
+    """Refuse a record that no sequence of batches can produce."""
     require(_KIND, len(groups) == stored.tail_groups, f"it has {len(groups)} of {stored.tail_groups} tail groups")
     require(_KIND, bool(np.all(keys["key"][:-1] < keys["key"][1:])), "its keys are not in order")
-    require(_KIND, bool(np.all(keys["isolated"] <= 1)), "a key is neither isolated nor not")
+    require(_KIND, bool(np.all(keys["isolated"] <= 1)), "an isolated flag is neither 0 nor 1")
     amounts = [np.array([stored.batches, stored.rows, stored.seconds, stored.squares])]
     amounts += [groups[name] for name in ("rows", "load", "state")]
     amounts += [keys["load"], keys["state"][~np.isnan(keys["state"])]]
     sound = all(bool(np.all(np.isfinite(each) & (each >= 0))) for each in amounts)
-    require(_KIND, sound, "an amount is no finite number of at least 0")
+    require(_KIND, sound, "an amount is not a finite number of at least 0")
     costs = np.concatenate([groups["cost"], keys["cost"]])
     require(_KIND, bool(np.all(np.abs(costs) <= _WIDEST)), "a relative cost is out of range")

@@ -1,4 +1,4 @@
-"""When a query may replan: limits on how often, for what gain, and at what price."""
+"""Policy of replanning: how often, for what gain, and at what cost."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -9,44 +9,44 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Planner, make_planner
 
 Mode = Literal["observe", "advise", "auto"]
-"""What is done about imbalance: see :class:`Policy`."""
+"""Reaction to imbalance: see :class:`Policy`."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When to replan.
+    """Settings of when and how to replan.
 
     Parameters
     ----------
     mode
-        ``"observe"`` scores the plan in force and makes no other; ``"advise"`` makes plans and reports them;
-        ``"auto"`` also puts them into force.
+        ``"observe"`` measures the balance of the present plan and makes no other; ``"advise"`` makes plans and reports
+        them; ``"auto"`` makes plans and applies them.
     planner
-        What makes plans: a planner, or the name of one with its defaults.
+        A planner, or the name of one, which is made with its defaults.
     load
-        What counts as load: see :class:`~equipoise.adapt.load_record.StreamLoadRecord`.
+        Measure of load: see :class:`~equipoise.adapt.load_record.StreamLoadRecord`.
     decay
-        What is left of the weight of earlier batches when the next one comes in, in [0, 1).
+        Factor by which the weight of earlier batches falls with every batch, in [0, 1).
     trigger
-        Part by which the imbalance must exceed its bound before a plan is sought; with few rows it must exceed what
-        chance explains, too.
+        Fraction by which the imbalance must exceed its bound before a plan is made. With few rows it must also exceed
+        what chance explains.
     minimum_gain
-        Part of the longest task's time that a new plan must save, in [0, 1); with few rows it must save more than
-        chance explains, too.
+        Fraction of the longest task's time that a new plan must save, in [0, 1). With few rows it must also save more
+        than chance explains.
     hysteresis
-        What a new plan must save beyond ``minimum_gain`` within ``horizon`` batches of the last replan, whose moves
-        have not paid off by then.
+        Fraction that a new plan must save beyond ``minimum_gain`` within ``horizon`` batches of the last replan, whose
+        moves have not paid off yet.
     minimum_interval
-        Batches from one replan to the next, at least 1; 1 allows one after every batch.
+        Number of batches between two replans, at least 1; 1 allows a replan after every batch.
     horizon
-        Batches over which the time saved is counted; it must exceed the time that moving takes.
+        Number of batches over which the saved time is counted. It must exceed the time of moving.
     budget_bytes
-        State that one replan may move; ``None``: any amount.
+        State in bytes that one replan may move; ``None``: no limit.
     budget_seconds
-        Time that one replan may spend on moving state; ``None``: any time. Reckoned as if all of it went to one
-        partition.
+        Time that one replan may spend on moving state, computed as if all state went to one partition; ``None``: no
+        limit.
     move_rate
-        Bytes of state that a partition is assumed to take over in a second; nothing measures it.
+        Assumed rate at which a partition receives state, in bytes per second; it is not measured.
 
     Examples
     --------
@@ -75,14 +75,14 @@ class Policy:
         if isinstance(self.planner, str):
             make_planner(self.planner)
         elif not isinstance(self.planner, Planner):
-            raise InvalidArgumentError(f"planner must be a Planner or the name of one, got {self.planner!r}")
+            raise InvalidArgumentError(f"planner must be a Planner or its name, got {self.planner!r}")
         checked_measure(self.load)
         checked_decay(self.decay)
         at_least("trigger", self.trigger, 0)
         if at_least("minimum_gain", self.minimum_gain, 0) + at_least("hysteresis", self.hysteresis, 0) >= 1:
             raise InvalidArgumentError(
-                f"minimum_gain {self.minimum_gain} and hysteresis {self.hysteresis} are parts of the time that could "
-                "be saved; together they must be below 1"
+                f"minimum_gain and hysteresis are fractions of a task's time and must add up to less than 1, got "
+                f"{self.minimum_gain} and {self.hysteresis}"
             )
         whole("minimum_interval", self.minimum_interval, 1)
         whole("horizon", self.horizon, 1)
@@ -90,10 +90,10 @@ class Policy:
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 0)
         if at_least("move_rate", self.move_rate, 0) == 0:
-            raise InvalidArgumentError("move_rate is in bytes per second and must exceed 0")
+            raise InvalidArgumentError("move_rate must be above 0 bytes per second, got 0")
 
     def budget(self, move_rate: float) -> float | None:
-        """Bytes that one replan may move at the given rate; ``None``: any amount."""
+        """Return the bytes that one replan may move at the given rate; ``None``: no limit."""
         limits = [] if self.budget_bytes is None else [float(self.budget_bytes)]
         if self.budget_seconds is not None:
             limits.append(self.budget_seconds * move_rate)

@@ -1,4 +1,4 @@
-"""Which keys of a stream to reduce in pieces: those that carry more than a task should, while they do."""
+"""Splitting of hot keys in a stream: keys with more load than a task should have are reduced in shards."""
 
 from collections.abc import Mapping
 from math import ceil, inf, sqrt
@@ -7,30 +7,30 @@ from equipoise.arguments import whole
 from equipoise.sketch import Histogram
 
 SPLIT_ABOVE, FOLD_BELOW = 1.2, 0.8
-"""Tasks' worth of load above which a key is split, and below which it is made whole again."""
+"""Loads, in units of a task's fair share, above which a key is split and below which it is no longer split."""
 
-_CHANCE = 4.5  # standard deviations: one even key in 300,000 looks that hot by chance
+_CHANCE = 4.5  # standard deviations: one cold key in 300,000 appears that hot by chance
 
 
 def split_widths(histogram: Histogram, tasks: int, current: Mapping[int, int], *, rows: float = inf) -> dict[int, int]:
-    """Number of pieces of each key that is to be split.
+    """Return the number of shards of each key that is to be split.
 
     Guarantees
     ----------
-    - A key in pieces has at most one task's worth of load in each, up to as many pieces as there are tasks.
+    - A shard has at most one task's fair share of the load, unless the key has as many shards as there are tasks.
     - A key is split only if its load exceeds the limit by more than chance explains.
-    - A load that stays within the two limits, or a width within a factor of two, changes nothing.
+    - Nothing changes while the load stays between the two limits, or the number of shards within a factor of two.
 
     Parameters
     ----------
     histogram
-        Loads of the keys, pieces added up.
+        Loads of the keys, all shards together.
     tasks
-        Tasks that run at a time: the smaller of N and the slots.
+        Number of tasks that run at the same time: the smaller of N and the slots.
     current
-        Pieces of the keys that are split at present.
+        Number of shards of the keys that are split at present.
     rows
-        Rows that the loads rest on.
+        Number of rows from which the loads were measured.
 
     Examples
     --------

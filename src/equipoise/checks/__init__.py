@@ -1,4 +1,4 @@
-"""Conformance checks over all that can be exchanged, for ours and for that of third parties."""
+"""Conformance checks for sketches, planners, splitters, aggregators and block methods, also of third parties."""
 
 from equipoise.checks.aggregator import check_merge
 from equipoise.checks.microbatch import check_blocks, check_buckets

@@ -1,4 +1,4 @@
-"""Conformance checks for aggregators: a key may be split only if its buffers can be merged in any order."""
+"""Conformance checks for aggregators: a key may be split only if its partial buffers can be merged in any order."""
 
 import math
 from collections.abc import Sequence
@@ -10,51 +10,62 @@ import pandas as pd
 
 from equipoise.errors import CheckError
 
-_PARTS = 4
-_CLOSE = 1e-9  # by this part, or by this much, two floats may differ: sums of floats depend on their order
+_CHUNKS = 4
+_CLOSE = 1e-9  # relative and absolute difference of floats that count as equal: sums depend on their order
 
 
 class Mergeable(Protocol):
-    """What is checked: zero, reduce and merge."""
+    """Interface that is checked: zero, reduce and merge."""
 
     def zero(self) -> Any:
-        """The buffer of no rows."""
+        """Return the buffer of no rows."""
 
     def reduce(self, buffer: Any, rows: pd.DataFrame) -> Any:
-        """The buffer with more rows."""
+        """Return the buffer after more rows."""
 
     def merge(self, one: Any, other: Any) -> Any:
-        """One buffer for the rows of two."""
+        """Return one buffer for the rows of two."""
 
 
 def check_merge(aggregator: Mergeable, rows: pd.DataFrame) -> None:
-    """Try the laws of ``merge`` on some rows.
+    """Check on sample rows that ``merge`` has a zero, is commutative and associative, and agrees with ``reduce``.
 
     Parameters
     ----------
     aggregator
-        What to check.
+        Aggregator to check.
     rows
-        Rows as ``reduce`` is given them; they are cut into parts and reduced one by one. None tell nothing.
+        Sample rows, in the form that ``reduce`` gets. They are reduced in up to four chunks. Without rows nothing is
+        checked.
 
     Raises
     ------
     CheckError
-        With the law that does not hold, and the buffers that show it.
+        If a law does not hold; the message has the law and two buffers that differ.
+
+    Examples
+    --------
+    >>> class Longest:
+    ...     def zero(self): return ""
+    ...     def reduce(self, buffer, rows): return max([buffer, *rows["word"]], key=len)
+    ...     def merge(self, one, other): return max(one, other, key=len)
+    >>> check_merge(Longest(), pd.DataFrame({"word": ["a", "to", "the"]}))
+    >>> check_merge(Longest(), pd.DataFrame({"word": ["a", "to", "be"]}))
+    Traceback (most recent call last):
+    equipoise.errors.CheckError: Longest.merge: merge(a, b) == merge(b, a) does not hold: 'to' is not 'be'; ...
     """
     name = type(aggregator).__name__
-    size = max(1, len(rows) // _PARTS)
-    frames = [rows.iloc[start : start + size].reset_index(drop=True) for start in range(0, len(rows), size)][:_PARTS]
+    size = max(1, len(rows) // _CHUNKS)
+    frames = [rows.iloc[start : start + size].reset_index(drop=True) for start in range(0, len(rows), size)][:_CHUNKS]
 
-    def reduced(*parts: pd.DataFrame) -> Any:
-        buffer = aggregator.zero()
-        for part in parts:
-            buffer = aggregator.reduce(buffer, part)
-        return buffer
+    def reduced(chunk: pd.DataFrame) -> Any:
+        return aggregator.reduce(aggregator.zero(), chunk)
 
     def require(law: str, one: Any, other: Any) -> None:
         if not alike(one, other):
-            raise CheckError(f"{name}.merge: {law} does not hold, so no key may be split: {one!r} is not {other!r}")
+            raise CheckError(
+                f"{name}.merge: {law} does not hold: {one!r} is not {other!r}; correct merge, or do not split keys"
+            )
 
     for frame in frames:
         require("merge(zero(), b) == b", aggregator.merge(aggregator.zero(), reduced(frame)), reduced(frame))
@@ -66,7 +77,7 @@ def check_merge(aggregator: Mergeable, rows: pd.DataFrame) -> None:
         )
         require("merge(a, b) == merge(b, a)", one, other)
         together = reduced(pd.concat([first, second], ignore_index=True))
-        require("reducing in two parts and merging is reducing at once", one, together)
+        require("merging two partial buffers equals reducing all rows at once", one, together)
     for a, b, c in permutations(frames[:3], 3):
         left = aggregator.merge(aggregator.merge(reduced(a), reduced(b)), reduced(c))
         right = aggregator.merge(reduced(a), aggregator.merge(reduced(b), reduced(c)))
@@ -74,7 +85,7 @@ def check_merge(aggregator: Mergeable, rows: pd.DataFrame) -> None:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two buffers are equal, but for what the order of float sums does.
+    """Return whether two buffers are equal, up to the rounding of sums of floats.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Conformance checks for methods that cut a batch into blocks or deal clusters to buckets: what Prompt relies on."""
+"""Conformance checks for methods that cut a batch into blocks or assign clusters to buckets."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,16 +7,17 @@ from numpy.typing import NDArray
 
 from equipoise.errors import CheckError
 from equipoise.microbatch import Batch, Blocks, post_sorted
+from equipoise.readable import fingerprint_text
 
 BlockMethod = Callable[[Batch, int], Blocks]
-"""Cuts a batch into so many blocks."""
+"""Function that cuts a batch into a number of blocks."""
 
 BucketMethod = Callable[[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_], int], NDArray[np.int32]]
-"""Bucket of each cluster of a map task, from keys, sizes, which of them are split, and the number of buckets."""
+"""Function from keys, sizes and flags of split keys of a map task, and a number of buckets, to the buckets."""
 
 
 def batches() -> Iterator[tuple[str, Batch]]:
-    """Batches of every awkward shape, with a name for messages."""
+    """Yield batches of unusual shapes, with a name for messages."""
     rng = np.random.default_rng(5)
     skewed = np.minimum(rng.zipf(1.2, 4000), 10**6).astype(np.int64)
     yield "one tuple", post_sorted([7])
@@ -30,16 +31,21 @@ def batches() -> Iterator[tuple[str, Batch]]:
 
 
 def check_blocks(make: BlockMethod, *, capacity: bool = False, whole_keys: bool = False) -> None:
-    """Run all checks of a method that cuts batches.
+    """Check a method that cuts batches into blocks; raise ``CheckError`` if a check fails.
 
     Parameters
     ----------
     make
-        The method.
+        Method to check.
     capacity
-        Whether no block may exceed ``ceil(N / P)``, where all tuples have the size 1.
+        Whether no block may exceed ``ceil(N / P)``, if all tuples have the size 1.
     whole_keys
         Whether no key may be in several blocks.
+
+    Examples
+    --------
+    >>> from equipoise.microbatch import level_blocks
+    >>> check_blocks(level_blocks)
     """
     for name, batch in batches():
         for count in (1, 2, 7, 32):
@@ -49,18 +55,31 @@ def check_blocks(make: BlockMethod, *, capacity: bool = False, whole_keys: bool 
             _check_fragments(blocks, batch, count, where)
             targets = blocks.of_tuples(batch)
             if targets.shape != batch.tuples.shape or targets.min() < 0 or targets.max() >= count:
-                raise CheckError(f"{where}: a tuple has no block, or one outside of 0..{count - 1}")
+                raise CheckError(f"{where}: a tuple has no block, or a block outside 0..{count - 1}")
             plain = batch.tuple_sizes is None
             if plain and not np.array_equal(np.bincount(targets, minlength=count), blocks.block_sizes):
-                raise CheckError(f"{where}: blocks have other numbers of tuples than they say")
+                raise CheckError(f"{where}: the stated sizes of the blocks are not their numbers of tuples")
             if plain and capacity and blocks.block_sizes.max() > -(-batch.size // count):
                 raise CheckError(f"{where}: a block of {blocks.block_sizes.max()} exceeds its capacity")
             if whole_keys and len(blocks.split):
-                raise CheckError(f"{where}: key {batch.keys[blocks.split[0]]} is in several blocks")
+                raise CheckError(
+                    f"{where}: key {fingerprint_text(int(batch.keys[blocks.split[0]]))} is in several blocks"
+                )
 
 
 def check_buckets(make: BucketMethod) -> None:
-    """Run all checks of a method that deals clusters to buckets."""
+    """Check a method that assigns clusters to buckets; raise ``CheckError`` if a check fails.
+
+    Parameters
+    ----------
+    make
+        Method to check.
+
+    Examples
+    --------
+    >>> from equipoise.microbatch import prompt_buckets
+    >>> check_buckets(prompt_buckets)
+    """
     rng = np.random.default_rng(6)
     shared = rng.integers(-(2**62), 2**62, 20)
     for buckets in (1, 2, 5, 16):
@@ -73,23 +92,25 @@ def check_buckets(make: BucketMethod) -> None:
             sizes = np.minimum(rng.zipf(1.5, len(keys)), 1000).astype(np.float64)
             found = make(keys[order], sizes, split[order], buckets)
             if found.shape != keys.shape or found.min() < 0 or found.max() >= buckets:
-                raise CheckError(f"{buckets} buckets: a cluster has no bucket, or one outside of 0..{buckets - 1}")
+                raise CheckError(f"{buckets} buckets: a cluster has no bucket, or a bucket outside 0..{buckets - 1}")
             for key, bucket in zip(keys[order][split[order]].tolist(), found[split[order]].tolist(), strict=True):
                 if seen.setdefault(key, bucket) != bucket:
-                    raise CheckError(f"{buckets} buckets: split key {key} went to {seen[key]} and to {bucket}")
+                    name = fingerprint_text(key)
+                    raise CheckError(f"{buckets} buckets: split key {name} is in bucket {seen[key]} and in {bucket}")
         empty = make(shared[:0], np.empty(0), np.empty(0, dtype=bool), buckets)
         if len(empty):
-            raise CheckError(f"{buckets} buckets: no clusters got {len(empty)} buckets")
+            raise CheckError(f"{buckets} buckets: without clusters, {len(empty)} buckets were returned")
 
 
 def _check_fragments(blocks: Blocks, batch: Batch, count: int, where: str) -> None:
     if blocks.count != count:
-        raise CheckError(f"{where}: there are {blocks.count} blocks")
+        raise CheckError(f"{where}: {blocks.count} blocks were returned")
     if len(blocks.sizes) and blocks.sizes.min() < 1:
         raise CheckError(f"{where}: a fragment has the size {blocks.sizes.min()}")
     sizes = np.bincount(blocks.keys, blocks.sizes, len(batch.keys)).astype(np.int64)
     if not np.array_equal(sizes, batch.sizes):
         at = int(np.flatnonzero(sizes != batch.sizes)[0])
-        raise CheckError(f"{where}: key {batch.keys[at]} of size {batch.sizes[at]} has fragments of {sizes[at]}")
+        name = fingerprint_text(int(batch.keys[at]))
+        raise CheckError(f"{where}: key {name} of size {batch.sizes[at]} has fragments of {sizes[at]}")
     if len(np.unique(blocks.keys * count + blocks.blocks)) != len(blocks.keys):
         raise CheckError(f"{where}: two fragments of one key are in one block")

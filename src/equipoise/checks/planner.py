@@ -1,4 +1,4 @@
-"""Conformance checks for planners: what the library and the streaming engine rely on."""
+"""Conformance checks for planners: the guarantees that the library and the streaming engine need."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One planning problem of the checks, with a name for messages."""
+    """Planning problem of the checks, with a name for messages."""
 
     name: str
     previous: Plan
@@ -27,7 +27,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Histograms of every awkward shape, at an unchanged, a grown and a shrunk number of partitions."""
+    """Yield problems with unusual histograms, at an unchanged, a larger and a smaller number of partitions."""
     rng = np.random.default_rng(7)
     keys = rng.integers(-(2**63), 2**63 - 1, 60)
     zipf = 1 / np.arange(1, 61)
@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
     }
     groups = 256
     state = rng.random(groups) * 1e6
-    single = {int(key): 1e5 * (1 + i) for i, key in enumerate(keys[:30:3])}  # of keys that some histograms do not list
+    single = {int(key): 1e5 * (1 + i) for i, key in enumerate(keys[:30:3])}  # some histograms do not list these keys
     measured = Costs(group_load=rng.random(groups), group_state=state + 1e6, key_state=single)
     for partitions, following in ((6, 6), (6, 9), (9, 6), (6, 1), (1, 6), (1, 1)):
         scattered = {int(key): int(rng.integers(partitions)) for key in keys[10:40]}
@@ -58,7 +58,7 @@ def cases() -> Iterator[Case]:
 
 
 def check_groups_are_owned_once(planner: Planner, case: Case) -> None:
-    """Every tail group and isolated key has one owner among the N partitions; H and the hash seed stay."""
+    """Every tail group and isolated key belongs to one of the N partitions; H and the hash seed do not change."""
     plan = _plan(planner, case)
     if plan.partitions != case.partitions:
         _fail(planner, case, f"asked for {case.partitions} partitions, got {plan.partitions}")
@@ -66,19 +66,19 @@ def check_groups_are_owned_once(planner: Planner, case: Case) -> None:
         _fail(planner, case, "the number of tail groups or the hash seed changed")
     owners = np.concatenate([plan.tail, plan.assign(case.histogram.fingerprints)])
     if owners.min() < 0 or owners.max() >= case.partitions:
-        _fail(planner, case, f"an owner lies outside 0..{case.partitions - 1}")
+        _fail(planner, case, f"a partition lies outside 0..{case.partitions - 1}")
     loads = price(case.histogram, plan.tail_groups, case.costs).loads(plan)
     if not np.all(np.isfinite(loads)):
         _fail(planner, case, f"predicted loads are not numbers: {loads}")
 
 
-def check_history_is_kept(planner: Planner, case: Case) -> None:
-    """A new plan is the next version of the previous one and says why; an unchanged routing makes no new plan."""
+def check_versions_follow(planner: Planner, case: Case) -> None:
+    """A new plan is the next version of the previous one and has a reason; if nothing changes, no plan is made."""
     plan = _plan(planner, case)
     if plan is case.previous:
         return
     if plan.same_routing(case.previous):
-        _fail(planner, case, "a new version was made although every key is routed as before")
+        _fail(planner, case, "a new version was made although the routing did not change")
     version = case.previous.version
     if (plan.version, plan.parent) != (version + 1, version):
         _fail(planner, case, f"version {plan.version} with parent {plan.parent} does not follow {version}")
@@ -87,19 +87,19 @@ def check_history_is_kept(planner: Planner, case: Case) -> None:
 
 
 def check_deterministic(planner: Planner, case: Case) -> None:
-    """Equal inputs give equal plans, and the inputs stay as they were."""
+    """Equal inputs give equal plans, and the inputs do not change."""
     before = case.previous.to_json()
     if _plan(planner, case) != _plan(planner, case):
-        _fail(planner, case, "two calls gave two plans")
+        _fail(planner, case, "two equal calls gave different plans")
     if case.previous.to_json() != before:
         _fail(planner, case, "the previous plan was changed")
 
 
 def check_respects_budget(planner: Planner, case: Case) -> None:
-    """The moved state stays within the budget, apart from what leaves partitions that vanish."""
+    """The moved state stays within the budget, apart from the state of partitions that are removed."""
     priced = price(case.histogram, case.previous.tail_groups, case.costs)
-    for part in (0.0, 0.01, 0.2, 1.0):
-        budget = part * priced.total_state
+    for fraction in (0.0, 0.01, 0.2, 1.0):
+        budget = fraction * priced.total_state
         plan = planner.plan(case.previous, case.histogram, partitions=case.partitions, costs=case.costs, budget=budget)
         moved = 0.0
         for before, after, state in (
@@ -138,15 +138,20 @@ def check_refuses_bad_input(planner: Planner) -> None:
 
 PLANNER_CHECKS: tuple[Callable[[Planner, Case], None], ...] = (
     check_groups_are_owned_once,
-    check_history_is_kept,
+    check_versions_follow,
     check_deterministic,
     check_respects_budget,
 )
-"""The checks that run over every case."""
+"""Checks that run on every case."""
 
 
 def check_planner(planner: Planner) -> None:
-    """Run every check over a planner; raises ``CheckError`` at the first promise that does not hold.
+    """Run all checks of a planner; raise ``CheckError`` at the first that fails.
+
+    Parameters
+    ----------
+    planner
+        Planner to check.
 
     Examples
     --------

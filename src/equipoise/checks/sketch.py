@@ -1,6 +1,6 @@
-"""Conformance checks for sketches: what everything that reads a sketch relies on.
+"""Conformance checks for sketches: bounds, merging, stored form, and errors.
 
-A sketch answers about the last ``total`` of the weight it was fed: about all of it, unless it forgets on purpose.
+A sketch describes the last ``total`` of the weight it has counted: all of it, unless the sketch is windowed.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,36 +12,37 @@ from numpy.typing import NDArray
 
 from equipoise.errors import CheckError, DamagedError, InvalidArgumentError, MismatchError, UnknownFormatError
 from equipoise.framing import seal, unseal
+from equipoise.readable import fingerprint_text
 from equipoise.sketch.base import MAX_TOTAL, Sketch
 from equipoise.sketch.lossy_counting import LossyCounting
 from equipoise.sketch.space_saving import SpaceSaving
 
 Make = Callable[[], Sketch]
-"""Makes an empty sketch; each call with the same parameters."""
+"""Function that makes an empty sketch, with the same parameters at each call."""
 
 _ROUNDING = 1e-9
-_ABSENT = [-987_654_321, 4_242_424_242_424_242]  # keys that no stream has
+_ABSENT = [-987_654_321, 4_242_424_242_424_242]  # keys that are in no stream
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One input of the checks, with a name for messages."""
+    """Input of the checks, with a name for messages."""
 
     name: str
     keys: NDArray[np.int64]
     weights: NDArray[np.int64]
 
     def feed(self, sketch: Sketch) -> Sketch:
-        """Feed all of it at once; returns the sketch."""
+        """Count the whole stream at once; return the sketch."""
         sketch.update_many(self.keys, self.weights)
         return sketch
 
     def first(self, count: int) -> "Stream":
-        """Its beginning."""
+        """Return the first ``count`` messages."""
         return Stream(f"the beginning of {self.name}", self.keys[:count], self.weights[:count])
 
     def true_counts(self, last: int) -> dict[int, int]:
-        """True weight of every key within the ``last`` of the weight; 0 for keys met only before."""
+        """Return the true weight of every key within the ``last`` weight; 0 for keys that occur only before."""
         ends = np.cumsum(self.weights)
         forgotten = int(self.weights.sum()) - last
         counted = np.clip(ends - forgotten, 0, self.weights)
@@ -52,7 +53,7 @@ class Stream:
 
 
 def streams() -> Iterator[Stream]:
-    """Inputs of every awkward shape; the same at each call."""
+    """Yield streams of unusual shapes, the same at each call."""
     rng = np.random.default_rng(11)
     zipf = rng.zipf(1.3, 8000) % 3000
     shapes = {
@@ -73,7 +74,7 @@ def streams() -> Iterator[Stream]:
 
 
 def check_bounds(make: Make) -> None:
-    """``lower <= true <= upper``, for keys tracked, forgotten and never seen, halfway and at the end."""
+    """``lower <= true <= upper`` holds for tracked, dropped and absent keys, halfway and at the end."""
     for stream in streams():
         for part in (stream.first(len(stream.keys) // 2), stream):
             sketch = part.feed(make())
@@ -84,17 +85,17 @@ def check_bounds(make: Make) -> None:
 
 
 def check_one_at_a_time(make: Make) -> None:
-    """Updates one by one, in pieces and all at once lead to the same bytes."""
+    """Updates one by one, in chunks and all at once give the same bytes."""
     for stream in streams():
         part = stream.first(1200)
-        whole, single, pieces = part.feed(make()), make(), make()
+        whole, single, chunks = part.feed(make()), make(), make()
         for key, weight in zip(part.keys.tolist(), part.weights.tolist(), strict=True):
             single.update(key, weight)
         for at in range(0, len(part.keys), 77):
-            pieces.update_many(part.keys[at : at + 77], part.weights[at : at + 77])
-        for other, how in ((single, "one at a time"), (pieces, "in pieces of 77")):
+            chunks.update_many(part.keys[at : at + 77], part.weights[at : at + 77])
+        for other, how in ((single, "one at a time"), (chunks, "in chunks of 77")):
             if other.to_bytes() != whole.to_bytes():
-                _fail("one at a time", whole, part.name, f"fed {how}, it differs from fed at once")
+                _fail("one at a time", whole, part.name, f"counting {how} differs from counting all at once")
 
 
 def check_default_weight(make: Make) -> None:
@@ -104,11 +105,13 @@ def check_default_weight(make: Make) -> None:
         plain = make()
         plain.update_many(stream.keys)
         if plain.to_bytes() != ones.feed(make()).to_bytes():
-            _fail("default weight", plain, stream.name, "fed without weights, it differs from fed with weights of 1")
+            _fail(
+                "default weight", plain, stream.name, "counting without weights differs from counting with weights of 1"
+            )
 
 
 def check_unsigned_keys(make: Make) -> None:
-    """A fingerprint is one key in its signed and its unsigned form, when fed and when asked for."""
+    """Signed and unsigned forms of a fingerprint are the same key, in updates and in queries."""
     for stream in streams():
         part = stream.first(1200)
         signed, unsigned, single = part.feed(make()), make(), make()
@@ -118,16 +121,23 @@ def check_unsigned_keys(make: Make) -> None:
             single.update(key, weight)
         for other, how in ((unsigned, "in an array"), (single, "one at a time")):
             if other.to_bytes() != signed.to_bytes():
-                _fail("unsigned keys", signed, part.name, f"fed unsigned keys {how}, it differs from fed signed ones")
+                _fail(
+                    "unsigned keys",
+                    signed,
+                    part.name,
+                    f"counting unsigned keys {how} differs from counting signed keys",
+                )
         for key in _sample(part.true_counts(signed.total)):
             found = (signed.lower(key), signed.upper(key))
             for form in (key % 2**64, np.int64(key), np.uint64(key % 2**64)):
                 if (signed.lower(form), signed.upper(form)) != found:  # type: ignore[arg-type]
-                    _fail("unsigned keys", signed, part.name, f"key {key} asked for as {form!r} has other bounds")
+                    _fail(
+                        "unsigned keys", signed, part.name, f"key {fingerprint_text(key)} has other bounds as {form!r}"
+                    )
 
 
 def check_merge_bounds(make: Make) -> None:
-    """A merged sketch answers about both inputs together, and goes on doing so when fed further."""
+    """The bounds of a merged sketch hold for both inputs together, also after further updates."""
     more = next(streams()).first(500)
     for left, right in _pairs():
         a, b = left.feed(make()), right.feed(make())
@@ -138,8 +148,13 @@ def check_merge_bounds(make: Make) -> None:
         truth = _added(left.true_counts(a.total), right.true_counts(b.total))
         _compare("merge bounds", merged, name, truth)
         more.feed(merged)
-        if merged.total == a.total + b.total + len(more.keys):  # otherwise it has begun to forget
-            _compare("merge bounds", merged, f"{name}, fed further", _added(truth, more.true_counts(len(more.keys))))
+        if merged.total == a.total + b.total + len(more.keys):  # otherwise it is windowed and has dropped weight
+            _compare(
+                "merge bounds",
+                merged,
+                f"{name}, after further updates",
+                _added(truth, more.true_counts(len(more.keys))),
+            )
 
 
 def check_merge_commutes(make: Make) -> None:
@@ -151,11 +166,16 @@ def check_merge_commutes(make: Make) -> None:
             found = (one.lower(key), one.upper(key)), (other.lower(key), other.upper(key))
             if found[0] != found[1]:
                 name = f"{left.name} merged with {right.name}"
-                _fail("merge commutes", one, name, f"key {key} lies in {found[0]} one way, in {found[1]} the other")
+                _fail(
+                    "merge commutes",
+                    one,
+                    name,
+                    f"key {fingerprint_text(key)} has bounds {found[0]} in one order, {found[1]} in the other",
+                )
 
 
 def check_merge_leaves_operands(make: Make) -> None:
-    """Merging, and feeding what it gave, changes neither operand."""
+    """Merging, and updating the merged sketch, changes neither operand."""
     for left, right in _pairs():
         a, b = left.feed(make()), right.feed(make())
         before = a.to_bytes(), b.to_bytes()
@@ -165,13 +185,13 @@ def check_merge_leaves_operands(make: Make) -> None:
 
 
 def check_merge_refused(make: Make) -> None:
-    """Merging with a sketch of another class is a ``MismatchError``; merging beyond ``MAX_TOTAL`` is refused."""
+    """Merging with another class raises ``MismatchError``; merging beyond ``MAX_TOTAL`` is refused."""
     sketch = next(streams()).first(300).feed(make())
     stranger: object = LossyCounting(0.1) if isinstance(sketch, SpaceSaving) else SpaceSaving(3)
     heavy = make()
     heavy.update(1, MAX_TOTAL // 2 + 1)
     attempts: list[tuple[object, Sketch, type[Exception]]] = [(stranger, sketch, MismatchError)]
-    if 2 * heavy.total > MAX_TOTAL:  # otherwise it forgets on purpose
+    if 2 * heavy.total > MAX_TOTAL:  # otherwise it is windowed
         attempts.append((heavy, heavy, InvalidArgumentError))
     for other, one, expected in attempts:
         what = f"merging with a {type(other).__name__} of total {getattr(other, 'total', 0)}"
@@ -185,22 +205,22 @@ def check_merge_refused(make: Make) -> None:
 
 
 def check_round_trip(make: Make) -> None:
-    """What is read back has the same bytes and answers, and stays equal on further updates."""
+    """A sketch that is stored and read has the same bytes and answers, also after further updates."""
     more = next(streams())
     for stream in streams():
         sketch = stream.feed(make())
         copy = type(sketch).from_bytes(sketch.to_bytes())
-        for moment in ("read back", "fed further"):
+        for moment in ("after reading", "after further updates"):
             if copy.to_bytes() != sketch.to_bytes():
-                _fail("round trip", sketch, stream.name, f"{moment}, it has other bytes")
+                _fail("round trip", sketch, stream.name, f"{moment} its bytes differ")
             if copy.total != sketch.total or copy.top(50) != sketch.top(50) or copy.histogram() != sketch.histogram():
-                _fail("round trip", sketch, stream.name, f"{moment}, it answers differently")
+                _fail("round trip", sketch, stream.name, f"{moment} its answers differ")
             more.feed(sketch)
             more.feed(copy)
 
 
 def check_deterministic(make: Make) -> None:
-    """Equal histories give equal bytes, and questions change nothing."""
+    """Equal updates give equal bytes, and queries change nothing."""
     for stream in streams():
         asked, silent = make(), make()
         for half in (slice(None, len(stream.keys) // 2), slice(len(stream.keys) // 2, None)):
@@ -208,13 +228,11 @@ def check_deterministic(make: Make) -> None:
                 sketch.update_many(stream.keys[half], stream.weights[half])
             _ask_everything(asked)
         if asked.to_bytes() != silent.to_bytes():
-            _fail(
-                "deterministic", asked, stream.name, "equal histories, one with questions in between, differ in bytes"
-            )
+            _fail("deterministic", asked, stream.name, "queries between updates changed the bytes")
 
 
 def check_damage_refused(make: Make) -> None:
-    """Bytes with any byte altered, cut short, extended, or of another kind are refused as ``DamagedError``."""
+    """Altered, truncated or extended bytes, and bytes of another kind, raise ``DamagedError``."""
     sketch = next(streams()).first(300).feed(make())
     data = sketch.to_bytes()
     rng = np.random.default_rng(12)
@@ -240,7 +258,7 @@ def check_unknown_version_refused(make: Make) -> None:
 
 
 def check_top(make: Make) -> None:
-    """``entries`` goes by decreasing count, ties by fingerprint, each key once; ``top`` is its beginning."""
+    """``entries`` are in order of decreasing count, ties by fingerprint, each key once; ``top`` is their beginning."""
     for stream in streams():
         sketch = stream.feed(make())
         keys, counts = sketch.entries()
@@ -255,29 +273,31 @@ def check_top(make: Make) -> None:
 
 
 def check_histogram(make: Make) -> None:
-    """Listed shares lie within ``error`` of the truth, all others below ``unlisted``."""
+    """Stated shares lie within ``error`` of the true shares; unlisted keys have at most ``unlisted``."""
     for stream in streams():
         sketch = stream.feed(make())
         truth = stream.true_counts(sketch.total)
         for k in (None, 0, 1, 10):
             histogram = sketch.histogram(k)
             if (histogram.total, histogram.hash_seed) != (sketch.total, sketch.hash_seed):
-                _fail("histogram", sketch, stream.name, "total or hash seed are not the sketch's")
+                _fail("histogram", sketch, stream.name, "total or hash seed differ from those of the sketch")
             if k is not None and len(histogram) > k:
                 _fail("histogram", sketch, stream.name, f"asked for {k} keys, got {len(histogram)}")
             listed = dict(histogram)
             for key, count in truth.items():
                 share = count / max(sketch.total, 1)
                 if key in listed and abs(listed[key] - share) > histogram.error + _ROUNDING:
-                    what = f"key {key} has share {share}, stated {listed[key]} with an error of {histogram.error}"
+                    what = (
+                        f"key {fingerprint_text(key)} has share {share}, stated {listed[key]}, error {histogram.error}"
+                    )
                     _fail("histogram", sketch, stream.name, what)
                 if key not in listed and share > histogram.unlisted + _ROUNDING:
-                    what = f"key {key} has share {share} and is not listed, with unlisted {histogram.unlisted}"
+                    what = f"unlisted key {fingerprint_text(key)} has share {share}, above {histogram.unlisted}"
                     _fail("histogram", sketch, stream.name, what)
 
 
 def check_bad_arguments_refused(make: Make) -> None:
-    """Weights that are no positive integers, keys that are no integers and negative sizes are refused."""
+    """Weights that are not positive integers, keys that are not integers and negative sizes are refused."""
     sketch = next(streams()).first(300).feed(make())
     before = sketch.to_bytes()
     attempts: dict[str, Callable[[], object]] = {
@@ -328,16 +348,16 @@ SKETCH_CHECKS: tuple[Callable[[Make], None], ...] = (
     check_histogram,
     check_bad_arguments_refused,
 )
-"""All checks; each can also be run alone."""
+"""All checks; each can also be run by itself."""
 
 
 def check_sketch(make: Make) -> None:
-    """Run every check over a sketch; raises ``CheckError`` at the first promise that does not hold.
+    """Run all checks of a sketch; raise ``CheckError`` at the first that fails.
 
     Parameters
     ----------
     make
-        Makes an empty sketch, with the same parameters at each call.
+        Function that makes an empty sketch, with the same parameters at each call.
 
     Examples
     --------
@@ -349,7 +369,7 @@ def check_sketch(make: Make) -> None:
 
 
 def _pairs() -> Iterator[tuple[Stream, Stream]]:
-    """Every stream with the next one, the last with the first."""
+    """Yield every stream with the next one, and the last with the first."""
     inputs = list(streams())
     yield from zip(inputs, inputs[1:] + inputs[:1], strict=True)
 
@@ -359,17 +379,22 @@ def _added(left: dict[int, int], right: dict[int, int]) -> dict[int, int]:
 
 
 def _sample(truth: dict[int, int]) -> list[int]:
-    """The hottest keys, some of the others, and keys never seen."""
+    """Return the hottest keys, some of the others, and absent keys."""
     by_count = sorted(truth, key=lambda key: (-truth[key], key))
     return by_count[:100] + by_count[100 :: max(1, len(by_count) // 100)] + _ABSENT
 
 
 def _compare(check: str, sketch: Sketch, stream: str, truth: dict[int, int]) -> None:
-    """Compare the bounds of a sketch with the truth."""
+    """Compare the bounds of a sketch with the true counts."""
     for key in _sample(truth):
         lower, true, upper = sketch.lower(key), truth.get(key, 0), sketch.upper(key)
         if not lower <= true <= upper:
-            _fail(check, sketch, stream, f"key {key} has a true count of {true}, outside [{lower}, {upper}]")
+            _fail(
+                check,
+                sketch,
+                stream,
+                f"key {fingerprint_text(key)} has a true count of {true}, outside [{lower}, {upper}]",
+            )
 
 
 def _ask_everything(sketch: Sketch) -> None:

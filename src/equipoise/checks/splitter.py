@@ -1,4 +1,4 @@
-"""Conformance checks for splitters: what the simulator and the engines rely on."""
+"""Conformance checks for splitters: the guarantees that the simulator and the engines need."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,17 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.errors import CheckError, InvalidArgumentError
+from equipoise.readable import fingerprint_text, size_text
 from equipoise.split.base import Splitter
 
 SplitterFactory = Callable[[int, int], Splitter]
-"""Makes a splitter from a number of workers and a seed."""
+"""Function that makes a splitter from a number of workers and a seed."""
 
-_BYTES_OF_KEY = 256  # a generous bound of what remembering a key may take, tables half empty included
+_BYTES_OF_KEY = 256  # generous bound of the memory per stored key, with half-empty tables
 _FEW, _MANY = 20_000, 60_000
 
 
 def streams() -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Streams of every awkward shape, with a name for messages."""
+    """Yield streams of unusual shapes, with a name for messages."""
     rng = np.random.default_rng(11)
     skewed = np.minimum(rng.zipf(1.3, 3000), 10**6).astype(np.int64)
     yield "an empty stream", np.empty(0, dtype=np.int64)
@@ -29,14 +30,14 @@ def streams() -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 
 def check_routes_are_workers(make: SplitterFactory) -> None:
-    """Every message gets one worker in 0 .. W - 1, as an int32; the stream stays as it was."""
+    """Every message gets one worker in 0 .. W - 1, as an int32; the stream does not change."""
     for workers in (1, 2, 3, 10, 64):
         for name, stream in streams():
             splitter, before = make(workers, 1), stream.copy()
             targets = splitter.route(stream)
             where = f"{name}, {workers} workers"
             if targets.dtype != np.int32 or targets.shape != stream.shape:
-                _fail(splitter, where, f"{len(stream)} messages got {targets.dtype} of shape {targets.shape}")
+                _fail(splitter, where, f"{len(stream)} messages gave {targets.dtype} of shape {targets.shape}")
             if len(targets) and (targets.min() < 0 or targets.max() >= workers):
                 _fail(splitter, where, f"a worker lies outside 0..{workers - 1}")
             if not np.array_equal(stream, before):
@@ -51,64 +52,72 @@ def check_deterministic(make: SplitterFactory) -> None:
         for seed in (0, 1, -5):
             one, two = make(10, seed), make(10, seed)
             if not np.array_equal(one.route(stream), two.route(stream)):
-                _fail(one, f"{name}, seed {seed}", "two equal splitters gave two routes")
+                _fail(one, f"{name}, seed {seed}", "two equal splitters gave different routes")
 
 
 def check_chunks_make_no_difference(make: SplitterFactory) -> None:
-    """Wherever the stream is cut into calls, the routes are the same."""
+    """Routes do not depend on how the stream is divided into calls."""
     rng = np.random.default_rng(3)
     for name, stream in streams():
         whole = make(7, 2)
         expected = whole.route(stream)
-        for pieces in (2, 30):
-            cuts = np.sort(rng.integers(0, len(stream) + 1, pieces))
+        for count in (2, 30):
+            cuts = np.sort(rng.integers(0, len(stream) + 1, count))
             splitter = make(7, 2)
-            got = np.concatenate([splitter.route(part) for part in np.split(stream, cuts)])
+            got = np.concatenate([splitter.route(chunk) for chunk in np.split(stream, cuts)])
             if not np.array_equal(got, expected):
                 at = int(np.flatnonzero(got != expected)[0])
-                _fail(whole, f"{name}, cut into {pieces + 1} calls", f"message {at} went elsewhere than in one call")
+                _fail(
+                    whole, f"{name}, in {count + 1} calls", f"the route of message {at} differs from that of one call"
+                )
             if not np.array_equal(splitter.loads, whole.loads):
-                _fail(whole, f"{name}, cut into {pieces + 1} calls", "the loads differ from those of one call")
+                _fail(whole, f"{name}, in {count + 1} calls", "the loads differ from those of one call")
 
 
 def check_keys_stay_with_their_candidates(make: SplitterFactory) -> None:
-    """Each message goes to one of its key's candidates, which are workers."""
+    """Each message goes to one of the candidates of its key, which are workers."""
     for name, stream in streams():
         splitter = make(6, 4)
         for number, key in enumerate(stream[:400].tolist()):
             target = int(splitter.route([key])[0])
             candidates = splitter.candidates(key)
             if not len(candidates) or candidates.min() < 0 or candidates.max() >= splitter.workers:
-                _fail(splitter, name, f"the candidates of a key are no workers: {candidates.tolist()}")
+                _fail(splitter, name, f"the candidates of a key are not workers: {candidates.tolist()}")
             if target not in candidates:
                 _fail(splitter, name, f"message {number} went to {target}, not to any of {candidates.tolist()}")
 
 
 def check_sources_agree_on_new_keys(make: SplitterFactory) -> None:
-    """Sources of one seed give a key that none has seen the same candidates."""
+    """Sources with the same seed have the same candidates for a new key."""
     one, two = make(12, 9), make(12, 9)
     for key in (0, 1, -1, 2**63 - 1):
         if not np.array_equal(one.candidates(key), two.candidates(key)):
-            _fail(one, f"key {key}", "two sources of one seed know different candidates")
+            _fail(one, f"key {fingerprint_text(key)}", "two sources with the same seed have different candidates")
 
 
 def check_memory(make: SplitterFactory) -> None:
-    """Memory does not grow with the keys, or by a bounded amount for each, as the splitter states."""
+    """Memory grows with the keys only if the splitter says so, and then by a bounded amount for each."""
     splitter = make(10, 1)
     if splitter.memory not in {"workers", "keys"}:
-        _fail(splitter, "memory", f"it grows with {splitter.memory!r}; say 'workers' or 'keys'")
+        _fail(splitter, "memory", f"memory is {splitter.memory!r}; set it to 'workers' or 'keys'")
     splitter.route(np.arange(_FEW))
     few = splitter.nbytes
     splitter.route(np.arange(_FEW, _MANY))
     grown = splitter.nbytes - few
     if splitter.memory == "workers" and grown > few // 10:
-        _fail(splitter, f"{_MANY} keys", f"memory grew by {grown} bytes from {few}, which it says it does not")
+        _fail(
+            splitter,
+            f"{_MANY} keys",
+            f"memory grew from {size_text(few)} by {size_text(grown)}, but memory is 'workers'",
+        )
     if splitter.nbytes > _BYTES_OF_KEY * _MANY:
-        _fail(splitter, f"{_MANY} keys", f"it holds {splitter.nbytes} bytes, more than {_BYTES_OF_KEY} for each key")
+        _fail(
+            splitter, f"{_MANY} keys", f"it uses {size_text(splitter.nbytes)}, more than {_BYTES_OF_KEY} bytes per key"
+        )
 
 
 def check_probe_sets_the_loads(make: SplitterFactory) -> None:
-    """A probe replaces the loads by the share of this source, or by all of it."""
+    """A probe replaces the loads by the share of this source, or by the whole loads."""
     splitter = make(3, 1)
     splitter.route([1, 2, 3])
     splitter.probe([7, 8, 9], sources=2)
@@ -120,7 +129,7 @@ def check_probe_sets_the_loads(make: SplitterFactory) -> None:
 
 
 def check_refuses_bad_input(make: SplitterFactory) -> None:
-    """No worker, fractions and tables for keys, and loads of other workers are refused."""
+    """Zero workers, keys that are fractions, text or tables, and loads of another number of workers are refused."""
     splitter = make(4, 0)
     attempts: dict[str, Callable[[], object]] = {
         "0 workers": lambda: make(0, 0),
@@ -135,7 +144,7 @@ def check_refuses_bad_input(make: SplitterFactory) -> None:
             attempt()
         except InvalidArgumentError:
             continue
-        _fail(splitter, what, "it was accepted; expected InvalidArgumentError")
+        _fail(splitter, what, "was accepted; expected InvalidArgumentError")
 
 
 SPLITTER_CHECKS: tuple[Callable[[SplitterFactory], None], ...] = (
@@ -152,13 +161,13 @@ SPLITTER_CHECKS: tuple[Callable[[SplitterFactory], None], ...] = (
 
 
 def check_splitter(make: SplitterFactory) -> None:
-    """Run every check over a splitter; raises ``CheckError`` at the first promise that does not hold.
+    """Run all checks of a splitter; raise ``CheckError`` at the first that fails.
 
     Parameters
     ----------
     make
-        Makes a new splitter from a number of workers and a seed. Give splitters that look at a clock one that stands
-        still.
+        Function that makes a splitter from a number of workers and a seed. A splitter that has a clock needs one that
+        always returns the same time.
 
     Examples
     --------

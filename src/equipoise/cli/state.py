@@ -14,7 +14,7 @@ from rich.table import Table
 
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
 from equipoise.errors import EquipoiseError
-from equipoise.pictures import history_figure
+from equipoise.pictures import batch_log_figure
 
 app = typer.Typer(help="Look at the keyed state of a query, and at what became of its batches.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def history(
     from equipoise.state.history import batch_log_rows
 
     rows = batch_log_rows(checkpoint)[-last:]
-    draw(lambda: history_figure(rows), plot)
+    draw(lambda: batch_log_figure(rows), plot)
     if json is not None:
         write_json(rows, json)
         return

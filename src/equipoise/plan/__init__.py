@@ -1,4 +1,4 @@
-"""Plans and the planners that make them."""
+"""Partitioning plans and the planners that make them."""
 
 from typing import Any
 
@@ -41,11 +41,11 @@ __all__ = [
 PLANNERS: dict[str, type[Planner]] = {
     each.name: each for each in (Uniform, Consistent, KIP, Scan, Redist, Readj, Mixed)
 }
-"""Every planner by its name."""
+"""Planners by name."""
 
 
 def make_planner(name: str, **options: Any) -> Planner:
-    """Make a planner by its name, with the options of its class.
+    """Make a planner by its name, with options of its class.
 
     Examples
     --------

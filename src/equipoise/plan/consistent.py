@@ -1,4 +1,4 @@
-"""Consistent-hash partitioning: the tail groups on a ring, no key isolated."""
+"""Consistent-hash partitioning: tail groups on a ring, no key isolated."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +14,7 @@ from equipoise.plan.ring import HashRing
 
 @lru_cache(maxsize=32)
 def ring_tail(partitions: int, groups: int, replicas: int) -> NDArray[np.int32]:
-    """Partition of each tail group on the ring; the same array for the same arguments, read-only."""
+    """Return the partition of each tail group on the ring, as a cached read-only array."""
     tail = HashRing(partitions, replicas=replicas).tail(groups)
     tail.setflags(write=False)
     return tail
@@ -22,7 +22,7 @@ def ring_tail(partitions: int, groups: int, replicas: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class Consistent(Planner):
-    """Consistent hashing of the tail groups: few moves when N changes, blind to load.
+    """Place tail groups by consistent hashing: few moves when N changes, without regard to load.
 
     Guarantees
     ----------
@@ -31,8 +31,8 @@ class Consistent(Planner):
 
     Differs from the paper
     ----------------------
-    Whole tail groups are placed on the ring instead of single keys, so that a plan is one table and a group's state
-    moves as one.
+    Tail groups are placed on the ring instead of single keys, so that a plan is one table and the state of a group
+    moves together.
 
     Parameters
     ----------
@@ -42,6 +42,15 @@ class Consistent(Planner):
     References
     ----------
     Gedik, "Partitioning functions for stateful data parallelism in stream processing", section 4.1.1.
+
+    Examples
+    --------
+    >>> from equipoise.plan import Consistent, uniform_plan
+    >>> from equipoise.sketch import Histogram
+    >>> four = Consistent().plan(uniform_plan(4), Histogram([], []))
+    >>> five = Consistent().plan(four, Histogram([], []), partitions=5)
+    >>> set(five.tail[five.tail != four.tail].tolist())  # all moves go to the new partition
+    {4}
     """
 
     name: ClassVar[str] = "consistent"
@@ -51,6 +60,6 @@ class Consistent(Planner):
         whole("replicas", self.replicas, 1)
 
     def propose(self, problem: Problem) -> Proposal:
-        """Look every group up on the ring for the new N."""
+        """Look up every group on the ring for the new N."""
         tail = ring_tail(problem.partitions, problem.previous.tail_groups, self.replicas)
         return Proposal(tail, {}, f"consistent hash over {problem.partitions} partitions")

@@ -1,4 +1,4 @@
-"""What keys cost: measured loads and states, and the functions assumed where nothing was measured."""
+"""Load and state of keys and tail groups: measured values, and assumptions where nothing was measured."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from equipoise.sketch.histogram import Histogram
 
 
 class Resource(Enum):
-    """How the use of a resource by a key grows with the key's share (beta_k of Gedik, section 3.1)."""
+    """Growth of a key's use of a resource with the key's share (beta_k of Gedik, section 3.1)."""
 
     CONSTANT = "constant"
     LINEAR = "linear"
     QUADRATIC = "quadratic"
 
     def __call__(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Use of the resource by keys of the given shares."""
+        """Return the use of the resource by keys of the given shares."""
         if self is Resource.CONSTANT:
             return np.ones_like(shares)
         return shares if self is Resource.LINEAR else shares * shares
@@ -30,22 +30,29 @@ class Resource(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What was measured of key groups; whatever is left out is assumed.
+    """Measured load and state of tail groups and keys; missing values are assumed.
 
     Parameters
     ----------
     group_load
-        Load of each tail group, in any unit: of all keys whose fingerprint falls into it, isolated or not, so
-        that the figures mean the same under every plan. Without it the share of the unlisted keys is taken
-        to be spread evenly over the groups.
+        Load of each tail group, in any unit. It covers all keys whose fingerprint falls into the group, isolated or
+        not, so that it means the same under every plan. ``None``: the share of the unlisted keys is assumed to be
+        spread evenly over the groups.
     group_state
-        State of each tail group, isolated keys included, in any unit (bytes). Without it state is taken to grow
-        with the share as ``state_of_share`` says; a group counts as one key of its share.
+        State of each tail group, isolated keys included, in any unit, usually bytes. ``None``: state is assumed to grow
+        with the share by ``state_of_share``; a group counts as one key of its share.
     key_state
-        State of single keys by fingerprint, in the unit of ``group_state`` and part of it; needed only where a hot
-        key's state is not in proportion to its load.
+        State of single keys by fingerprint, in the unit of ``group_state``, which includes it. Needed only for hot keys
+        whose state is not in proportion to their load.
     state_of_share
-        Assumed growth of state with a key's share where no state was measured.
+        Assumed growth of state with a key's share if no state was measured.
+
+    Examples
+    --------
+    >>> from equipoise.plan import KIP
+    >>> costs = Costs(group_load=[5, 1, 1, 1], group_state=[100, 10, 10, 10])
+    >>> KIP().plan(Plan(2, [0, 1, 0, 1]), Histogram([], []), costs=costs).tail.tolist()
+    [0, 1, 1, 1]
     """
 
     group_load: NDArray[Any] | None = None
@@ -71,39 +78,38 @@ class Costs:
         if not all(np.isfinite(value) and value >= 0 for value in self.key_state.values()):
             raise InvalidArgumentError("key_state must hold finite numbers of at least 0")
         if self.key_state and self.group_state is None:
-            raise InvalidArgumentError("key_state was given without group_state; give both, in one unit")
+            raise InvalidArgumentError("key_state was given without group_state; give both, in the same unit")
 
     def check(self, groups: int) -> None:
-        """Refuse measurements of another number of tail groups."""
+        """Raise ``MismatchError`` if the number of tail groups differs from ``groups``."""
         for name in ("group_load", "group_state"):
             values = getattr(self, name)
             if values is not None and len(values) != groups:
                 raise MismatchError(
                     f"{name} covers {len(values)} tail groups but the plan has {groups}; "
-                    "measure with the plan's own number of groups"
+                    "measure with the number of groups of the plan"
                 )
 
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Load and state of single keys and, without those keys, of every tail group.
+    """Load and state of single keys and of every tail group without those keys.
 
-    Loads are shares of the whole. States are in the unit of the measured states, else what the assumed growth of state
-    with the share makes of the loads.
+    Loads are shares of the whole load. States are in the unit of the measured states; if none were measured, they are
+    computed from the loads by the assumed growth.
 
     Parameters
     ----------
     histogram
         The listed keys.
     keys
-        The keys that are told apart: first the listed ones, hottest first, then those of which only the state was
-        measured.
+        The single keys: first the listed ones, hottest first, then those of which only the state was measured.
     key_load, key_state
         Load and state of each of ``keys``.
     group_load, group_state
         Load and state of each tail group without ``keys``.
     state_is_measured
-        Whether the states are measured ones.
+        Whether the states were measured.
     """
 
     histogram: Histogram
@@ -121,11 +127,11 @@ class Priced:
 
     @property
     def largest_share(self) -> float:
-        """The share that some partition must have at least while keys stay whole: that of the hottest key."""
+        """Share of the hottest key: some partition has at least this share while keys are not split."""
         return float(self.histogram.shares[0]) if len(self.histogram) else 0.0
 
     def of_keys(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Load and state of any keys; one of which nothing is known has neither."""
+        """Return load and state of the given keys; both are 0 for unknown keys."""
         if len(self.keys) == 0:
             return np.zeros(len(keys)), np.zeros(len(keys))
         order = np.argsort(self.keys)
@@ -134,7 +140,7 @@ class Priced:
         return np.where(known, self.key_load[at], 0.0), np.where(known, self.key_state[at], 0.0)
 
     def of_groups(self, isolated: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Load and state of the tail groups with all their keys but the isolated ones."""
+        """Return load and state of the tail groups with all their keys except the isolated ones."""
         loose = ~np.isin(self.keys, isolated)
         groups = len(self.group_load)
         home = np.mod(self.keys[loose], groups)
@@ -143,14 +149,14 @@ class Priced:
         return load, state
 
     def loads(self, plan: Plan) -> NDArray[np.float64]:
-        """Predicted share of the load in each partition under a plan."""
+        """Return the predicted share of the load in each partition under a plan."""
         single = np.bincount(plan.assign(self.keys), self.key_load, plan.partitions)
         rest = np.bincount(plan.tail, self.group_load, plan.partitions)
         return np.asarray(single + rest, dtype=np.float64)
 
 
 def price(histogram: Histogram, groups: int, costs: Costs | None = None) -> Priced:
-    """Resolve what was measured and what has to be assumed into one table of loads and states.
+    """Combine measured and assumed values into one table of loads and states.
 
     Parameters
     ----------
@@ -159,7 +165,7 @@ def price(histogram: Histogram, groups: int, costs: Costs | None = None) -> Pric
     groups
         H, number of tail groups.
     costs
-        What was measured; ``None``: nothing.
+        Measured values; ``None``: nothing was measured.
     """
     costs = costs or Costs()
     costs.check(groups)
@@ -187,10 +193,10 @@ def _measured_states(
     group_state: NDArray[np.float64],
     key_state: Mapping[int, float],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """State of single keys, and of the groups without them.
+    """Return the state of single keys, and of the groups without them.
 
-    A key whose own state was not measured has a part of what the measured keys leave of its group's state, in
-    proportion to its part of the load that they leave.
+    The state of a key that was not measured is estimated: the state of its group without the measured keys, times the
+    key's part of the load of the group without the measured keys.
     """
     groups = len(group_load)
     home = np.mod(keys, groups)
@@ -198,13 +204,13 @@ def _measured_states(
     unknown = np.isnan(state)
     left = np.maximum(0.0, group_state - np.bincount(home[~unknown], state[~unknown], groups))
     load_left = group_load + np.bincount(home[unknown], key_load[unknown], groups)
-    part = key_load[unknown] / np.maximum(load_left[home[unknown]], np.finfo(float).tiny)
-    state[unknown] = left[home[unknown]] * np.minimum(1.0, part)
+    fraction = key_load[unknown] / np.maximum(load_left[home[unknown]], np.finfo(float).tiny)
+    state[unknown] = left[home[unknown]] * np.minimum(1.0, fraction)
     return state, np.maximum(0.0, left - np.bincount(home[unknown], state[unknown], groups))
 
 
 def imbalance_threshold(alpha: float, partitions: int) -> float:
-    """Allowed relative deviation from the mean load, theta (Gedik, equation 15).
+    """Return theta, the allowed relative deviation from the mean load (Gedik, equation 15).
 
     Parameters
     ----------
@@ -226,7 +232,7 @@ def imbalance_threshold(alpha: float, partitions: int) -> float:
 
 
 def tracking_threshold(resource: Resource, sigma: float, theta: float, partitions: int, domain_size: int) -> float:
-    """Smallest share worth tracking for one resource, delta_k (Gedik, equation 17).
+    """Return delta_k, the smallest share worth tracking for one resource (Gedik, equation 17).
 
     Parameters
     ----------
@@ -256,7 +262,7 @@ def tracking_threshold(resource: Resource, sigma: float, theta: float, partition
 
 
 class Utility(Enum):
-    """How the balance penalty rho and the migration penalty gamma combine (Gedik, section 4.3); lower is better."""
+    """Combination of the balance penalty rho and the migration penalty gamma (Gedik, section 4.3); lower is better."""
 
     A = "rho"
     APM = "rho + gamma"
@@ -266,5 +272,16 @@ class Utility(Enum):
 
     @property
     def number(self) -> int:
-        """Position in the list above: how compiled kernels tell them apart."""
+        """Position in the list above, by which compiled kernels identify the function."""
         return list(Utility).index(self)
+
+
+def amount_text(amount: float) -> str:
+    """Return an amount of state, without a unit, for a message.
+
+    Examples
+    --------
+    >>> amount_text(0.0312345), amount_text(1_426_000.5)
+    ('0.0312', '1,426,000')
+    """
+    return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.3g}"

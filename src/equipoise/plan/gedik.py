@@ -1,4 +1,4 @@
-"""What Gedik's three constructions share: the tracked items, their loads, and the two penalties they weigh."""
+"""Base of Gedik's three planners: tracked keys, their loads, balance penalty and migration penalty."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from equipoise.plan.cost import Priced, Resource, Utility, imbalance_threshold, 
 from equipoise.plan.plan import Plan
 from equipoise.plan.planner import Planner, Problem, Proposal
 
-_NOWHERE = -1  # source of an item that is not placed yet
-_FLOOR = 1e-3  # smallest factor of the geometric mean: one balanced resource must not hide the others
-_ROUNDING = 1e-12  # differences below this are noise of the arithmetic and count as ties
+_NOWHERE = -1  # source partition of an item that is not placed yet
+_FLOOR = 1e-3  # smallest factor of the geometric mean, so that one balanced resource does not hide the others
+_ROUNDING = 1e-12  # smaller differences are rounding errors and count as ties
 
 _PLUS_MIGRATION = Utility.APM.number
 _PLUS_LOG_MIGRATION = Utility.APLM.number
@@ -26,7 +26,7 @@ _TIMES_LOG_MIGRATION = Utility.ATLM.number
 
 
 class Adaptation(NamedTuple):
-    """The step from plan t to plan t + 1 in the paper's terms; compiled kernels read it as it is.
+    """Step from plan t to plan t + 1 in the paper's terms, in a form that compiled kernels read.
 
     Items are the tracked keys D_p^(t+1), by decreasing share.
     """
@@ -38,15 +38,15 @@ class Adaptation(NamedTuple):
     loads: NDArray[np.float64]
     """beta_k(f(d)): a row for each resource that is balanced, a column for each item."""
     state: NDArray[np.float64]
-    """State of each item: as measured, else beta_s(f(d))."""
+    """State of each item: measured, else beta_s(f(d))."""
     old: NDArray[np.int64]
-    """p^(t)(d); may be a partition that exists no more."""
+    """p^(t)(d); may be a partition that no longer exists."""
     fallback: NDArray[np.int64]
     """H_c^(t+1)(d)."""
     forgotten: float
-    """State that moves because its key is tracked no more: the part of m that no placement changes."""
+    """State that moves because its key is no longer tracked: the part of m that does not depend on the placement."""
     ideal: float
-    """m-bar: state of all items of plan t or t + 1, for each partition; infinite if there is none."""
+    """m-bar: state of all items of plan t or t + 1, divided by N; infinite if there is no state."""
     partitions: int
     """N^(t+1)."""
     theta: float
@@ -57,25 +57,25 @@ class Adaptation(NamedTuple):
     """Number of the utility function."""
 
     def balance_penalty(self, placement: NDArray[np.int64]) -> float:
-        """How far the placement is from balance, rho (equation 20); 1 is the limit of what is allowed."""
+        """Return rho, the balance penalty of a placement (equation 20); 1 is the largest allowed value."""
         loads = partition_loads(self, placement)
         return float(geometric_mean(current_product(self, loads, order_partitions(loads)), len(loads)))
 
     def migration_penalty(self, placement: NDArray[np.int64]) -> float:
-        """How much state moves, relative to an ideal step by one partition, gamma (equation 18)."""
+        """Return gamma, the state that moves relative to an ideal step by one partition (equation 18)."""
         moved = self.forgotten + float(self.state[placement != self.old].sum())
         return moved / self.ideal
 
 
 @kernel(inline="always")
 def clearly_less(a: float, b: float) -> bool:
-    """Whether ``a`` is below ``b`` by more than rounding, so that the first of equals wins."""
+    """Return whether ``a`` is below ``b`` by more than rounding; so the first of equal values wins."""
     return a + _ROUNDING * (1 + abs(a)) < b
 
 
 @kernel
 def partition_loads(step: Any, placement: Any) -> Any:
-    """Load of each resource (rows) in each partition (columns)."""
+    """Return the load of each resource (rows) in each partition (columns)."""
     loads = np.zeros((len(step.loads), step.partitions))
     for item in range(len(placement)):
         loads[:, placement[item]] += step.loads[:, item]
@@ -84,7 +84,7 @@ def partition_loads(step: Any, placement: Any) -> Any:
 
 @kernel
 def order_partitions(loads: Any) -> Any:
-    """Partitions by increasing load, for each resource."""
+    """Return the partitions by increasing load, for each resource."""
     order = np.empty(loads.shape, dtype=np.int64)
     for resource in range(len(loads)):
         order[resource] = np.argsort(loads[resource])
@@ -93,7 +93,7 @@ def order_partitions(loads: Any) -> Any:
 
 @kernel
 def extremes_besides(loads: Any, order: Any, one: int, other: int, largest: Any, smallest: Any) -> None:
-    """Largest and smallest load of each resource in all partitions but two (or one, given twice)."""
+    """Fill in the largest and smallest load of each resource over all partitions except two (or one, given twice)."""
     for resource in range(len(loads)):
         largest[resource], smallest[resource] = -np.inf, np.inf
         for partition in order[resource, ::-1]:
@@ -108,7 +108,7 @@ def extremes_besides(loads: Any, order: Any, one: int, other: int, largest: Any,
 
 @kernel
 def penalty_scales(step: Any, totals: Any) -> Any:
-    """1 / (theta mean load) of each resource, by which a spread becomes a rho_k; 0 where there is no load at all."""
+    """Return 1 / (theta mean load) of each resource, the factor from a spread to rho_k; 0 without any load."""
     scales = np.zeros(len(totals))
     for resource in range(len(totals)):
         if totals[resource] > 0:
@@ -120,9 +120,9 @@ def penalty_scales(step: Any, totals: Any) -> Any:
 def product_after(
     loads: Any, largest: Any, smallest: Any, source: int, target: int, change: Any, scales: Any, floor: float
 ) -> float:
-    """Product of all rho_k once ``change`` has moved from ``source`` (or from nowhere) to ``target``.
+    """Return the product of all rho_k after ``change`` has moved from ``source`` (or from nowhere) to ``target``.
 
-    Takes constant time: ``largest`` and ``smallest`` are those of all other partitions.
+    It takes constant time: ``largest`` and ``smallest`` are the extremes over all other partitions.
     """
     product = 1.0
     for resource in range(len(loads)):
@@ -135,7 +135,7 @@ def product_after(
 
 @kernel
 def geometric_mean(product: float, count: int) -> float:
-    """Root of the product of one, two or three factors."""
+    """Return the root of the product of one, two or three factors."""
     if count == 1:
         return product
     return np.sqrt(product) if count == 2 else np.cbrt(product)  # type: ignore[no-any-return]
@@ -143,7 +143,7 @@ def geometric_mean(product: float, count: int) -> float:
 
 @kernel
 def current_product(step: Any, loads: Any, order: Any) -> float:
-    """Product of all rho_k of the loads as they are: after nothing has come to partition 0."""
+    """Return the product of all rho_k of the present loads."""
     count = len(loads)
     largest, smallest, nothing = np.empty(count), np.empty(count), np.zeros(count)
     extremes_besides(loads, order, 0, 0, largest, smallest)
@@ -153,7 +153,7 @@ def current_product(step: Any, loads: Any, order: Any) -> float:
 
 @kernel
 def combined(utility: int, rho: float, gamma: float) -> float:
-    """Value of the numbered utility function; lower is better."""
+    """Return the value of the utility function with the given number; lower is better."""
     if utility == _PLUS_MIGRATION:
         return rho + gamma
     if utility == _PLUS_LOG_MIGRATION:
@@ -167,7 +167,7 @@ def combined(utility: int, rho: float, gamma: float) -> float:
 
 @kernel
 def extremes_besides_each(loads: Any) -> Any:
-    """For each partition (rows), largest and smallest load of each resource in all others."""
+    """Return, for each partition (rows), the largest and smallest load of each resource over all others."""
     count, partitions = loads.shape
     largest, smallest = np.empty((partitions, count)), np.empty((partitions, count))
     order = order_partitions(loads)
@@ -178,7 +178,7 @@ def extremes_besides_each(loads: Any) -> Any:
 
 @kernel
 def best_target(step: Any, item: int, loads: Any, largest: Any, smallest: Any, moved: float) -> Any:
-    """First best partition for an item not placed yet, and the utility there."""
+    """Return the first best partition for an item that is not placed yet, and its utility."""
     change = step.loads[:, item]
     scales = penalty_scales(step, loads.sum(axis=1) + change)
     best, lowest = 0, np.inf
@@ -193,7 +193,7 @@ def best_target(step: Any, item: int, loads: Any, largest: Any, smallest: Any, m
 
 @dataclass(frozen=True)
 class Gedik(Planner):
-    """Partitioning functions with an explicit hash for the frequent keys and a consistent hash for all others.
+    """Base of Gedik's planners: an explicit table for frequent keys over a consistent hash for all others.
 
     The planners :class:`Scan`, :class:`Redist` and :class:`Readj` differ in how they place the frequent keys.
 
@@ -204,35 +204,36 @@ class Gedik(Planner):
 
     Differs from the paper
     ----------------------
-    - The computation load is the sum of beta_c(f), as the paper's example and equation 17 need it, not of f beta_c(f)
-      as equation 3 prints.
-    - Constant resources are dropped (section 4.4), and the root is taken over those that are left, not over three.
-    - Each factor of the geometric mean is at least 0.001, or one balanced resource would hide the others.
+    - The computation load is the sum of beta_c(f), as required by the paper's example and equation 17, not of
+      f beta_c(f) as printed in equation 3.
+    - Constant resources are dropped (section 4.4), and the root is taken over the remaining ones, not over three.
+    - Each factor of the geometric mean is at least 0.001; otherwise one balanced resource would hide the others.
     - m is summed over D_o and m-bar over D_a, as equation 18 says; algorithms 2 to 4 print other sets.
     - The mean quadratic load predicted to raise delta is divided by N.
-    - Measured states, where there are any, take the place of beta_s(f), for balance and for migration.
-    - Utilities closer than rounding are ties, and the first in order of share and partition wins.
+    - Measured states, if there are any, replace beta_s(f), for balance and for migration.
+    - Utilities that differ by rounding only are ties; the first in order of share and partition wins.
 
     Parameters
     ----------
     state, computation, communication
-        How state, work and traffic of a key grow with its share, beta_s, beta_c, beta_n.
+        Growth of state, work and traffic of a key with its share (beta_s, beta_c, beta_n).
     utility
-        How balance and migration penalty combine, U.
+        Combination of balance and migration penalty (U).
     alpha
         Tolerated ratio of largest to smallest load.
     theta
-        Allowed relative deviation from the mean load; ``None``: what ``alpha`` implies.
+        Allowed relative deviation from the mean load; ``None``: computed from ``alpha``.
     sigma
-        Part of the allowed imbalance that untracked keys may use up; sets the smallest share that is tracked, delta.
+        Part of the allowed imbalance that untracked keys may use up. It sets delta, the smallest tracked share.
     domain_size
         |D|, number of distinct keys; used by quadratic resources only.
     tracked
-        Track this many of the hottest keys, whatever their share, as DR's runs do; ``None``: those of delta or more.
+        Number of hottest keys to track, whatever their share, as in DR's runs; ``None``: the keys with a share of delta
+        or more.
     replicas
         Points on the ring for each partition.
     as_printed
-        Pure geometric mean, without the least factor; for :class:`Readj` also the printed base of gains.
+        Use the geometric mean without the smallest factor; for :class:`Readj` also the printed base of gains.
 
     References
     ----------
@@ -274,7 +275,7 @@ class Gedik(Planner):
         step = self.adaptation(problem)
         tail = ring_tail(problem.partitions, problem.previous.tail_groups, self.replicas)
         if len(step.keys) == 0:
-            return Proposal(tail, {}, f"nothing to track; consistent hash over {problem.partitions} partitions")
+            return Proposal(tail, {}, f"no key to track; consistent hash over {problem.partitions} partitions")
         placement = self.place(step)
         reason = (
             f"placed {len(step.keys)} keys on {step.partitions} partitions, "
@@ -285,10 +286,10 @@ class Gedik(Planner):
 
     @abstractmethod
     def place(self, step: Adaptation) -> NDArray[np.int64]:
-        """Choose the partition of each tracked item, of which there is at least one."""
+        """Choose the partition of each tracked item; there is at least one."""
 
     def adaptation(self, problem: Problem) -> Adaptation:
-        """Put a planning problem into the paper's terms."""
+        """Convert a planning problem to the paper's terms."""
         previous, histogram, partitions = problem.previous, problem.histogram, problem.partitions
         theta = imbalance_threshold(self.alpha, partitions) if self.theta is None else self.theta
         count = self._tracked_count(histogram.shares, theta, partitions)
@@ -316,7 +317,7 @@ class Gedik(Planner):
         )
 
     def _tracked_count(self, shares: NDArray[np.float64], theta: float, partitions: int) -> int:
-        """How many of the hottest keys are tracked."""
+        """Return the number of tracked keys."""
         balanced = {self.state, self.computation, self.communication} - {Resource.CONSTANT}
         if not balanced or partitions == 1:
             return 0
@@ -332,13 +333,13 @@ class Gedik(Planner):
 
 
 def _mean_quadratic_load(listed: NDArray[np.float64], domain_size: int, partitions: int) -> float:
-    """Predict the mean quadratic load from the listed shares, taking all other keys for equal (text to equation 17)."""
+    """Predict the mean quadratic load from the listed shares; all other keys count as equal (text to equation 17)."""
     others = max(1, domain_size - len(listed))
     rest = max(0.0, 1.0 - float(listed.sum()))
     return (float((listed * listed).sum()) + rest * rest / others) / partitions
 
 
 def _states(priced: Priced, keys: NDArray[np.int64], resource: Resource) -> NDArray[np.float64]:
-    """State of each key: as measured, else the resource function of its share, taking a key not listed for share 0."""
+    """Return the state of each key: measured, else computed from its share; an unlisted key has a share of 0."""
     load, state = priced.of_keys(keys)
     return state if priced.state_is_measured else resource(load)

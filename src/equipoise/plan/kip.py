@@ -1,4 +1,4 @@
-"""The Key Isolator Partitioner, our default: isolate the hot keys, repack only what does not fit."""
+"""Key Isolator Partitioner (KIP), the default planner: isolate hot keys, and move only what does not fit."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,17 +12,19 @@ from equipoise.metrics import makespan
 from equipoise.plan.planner import Planner, Problem, Proposal
 
 _UNPLACED = -1
-_NOTHING = 1e-12  # part of all load that is no more than what rounding leaves of a group whose keys are isolated
+_NOTHING = (
+    1e-12  # fraction of all load below which a load counts as rounding error, as in a group whose keys are all isolated
+)
 _TINY = 1e-300  # keeps load / cost a number where both are 0
-_ROUNDS = 8  # of shedding and placing; two or three settle all but contrived loads
-_BUSY_SLOTS = 16  # slots taken up by single hot keys that are reckoned with
-_NOTEWORTHY = 0.005  # gain in time for which partitions are left empty
-_CEILING_STEPS = 20  # halvings of the interval in which the ceiling that the budget affords is sought
+_ROUNDS = 8  # of shedding and placing; two or three suffice for all but contrived loads
+_BUSY_SLOTS = 16  # largest number of slots assumed to be busy with one hot key each
+_NOTEWORTHY = 0.005  # relative gain in time for which partitions are left empty
+_CEILING_STEPS = 20  # bisection steps in the search for the lowest ceiling within the budget
 
 
 @kernel
 def _members(where: Any, partitions: int) -> Any:
-    """Items by partition: ``items[starts[p]:starts[p + 1]]`` are those of partition p, in order."""
+    """Group items by partition: those of partition p are ``items[starts[p]:starts[p + 1]]``, in order."""
     starts = np.zeros(partitions + 1, dtype=np.int64)
     for i in range(len(where)):
         if where[i] != _UNPLACED:
@@ -39,10 +41,10 @@ def _members(where: Any, partitions: int) -> Any:
 
 @kernel
 def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool:
-    """Take items off every partition above the ceiling, most load for its cost first.
+    """Remove items from every partition above the ceiling, largest load per cost first.
 
-    An item larger than what is still too much stays; if that leaves the partition above the ceiling, the smallest
-    item that would do goes too.
+    An item larger than the remaining excess stays. If that leaves the partition above the ceiling, the smallest item
+    that covers the excess is removed, too.
     """
     starts, items = _members(placed, len(loads))
     shed_any = False
@@ -65,7 +67,7 @@ def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool
             if would_do and (last == _UNPLACED or (load[i], cost[i]) < (load[last], cost[last])):
                 last = i
         remaining = ceiling + excess
-        if last != _UNPLACED and load[last] < remaining:  # the only item of a partition has nowhere better to go
+        if last != _UNPLACED and load[last] < remaining:  # moving the only item of a partition gains nothing
             placed[last] = _UNPLACED
             remaining -= load[last]
         shed_any |= remaining < loads[p]
@@ -75,7 +77,7 @@ def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool
 
 @kernel
 def _sift_down(heap: Any, loads: Any, at: int) -> None:
-    """Restore a heap of partitions ordered by (load, number) after the load at ``at`` grew."""
+    """Restore a heap of partitions ordered by (load, number) after the load at ``at`` has grown."""
     size = len(heap)
     while True:
         child = 2 * at + 1
@@ -92,9 +94,9 @@ def _sift_down(heap: Any, loads: Any, at: int) -> None:
 
 @kernel
 def _place(placed: Any, loads: Any, load: Any) -> None:
-    """Give every unplaced item, largest first, to the least loaded partition.
+    """Place every unplaced item, largest first, on the least loaded partition.
 
-    Items without load are dealt out: no partition gets fuller by one, and all would go to the same one.
+    Items without load are dealt out in turn: they do not change loads, so all would go to the same partition.
     """
     heap = np.argsort(loads, kind="mergesort")
     unplaced = np.flatnonzero(placed == _UNPLACED)
@@ -114,10 +116,10 @@ def _place(placed: Any, loads: Any, load: Any) -> None:
 
 @kernel
 def _pack(where: Any, load: Any, state: Any, partitions: int, ceiling: float) -> Any:
-    """Placement that keeps all items at ``where`` but those that do not fit below the ceiling.
+    """Return a placement that keeps all items at ``where`` except those that do not fit below the ceiling.
 
-    A large item that moves may lift its new partition above the ceiling; then smaller ones make room for it, in a
-    further round. An item that has moved already costs nothing to move again. The best round counts.
+    A large item that moves may lift its new partition above the ceiling; in the next round, smaller items move out of
+    its way. An item that has moved already costs nothing to move again. The result is the best round.
     """
     placed = where.copy()
     loads = np.zeros(partitions)
@@ -145,47 +147,46 @@ def _pack(where: Any, load: Any, state: Any, partitions: int, ceiling: float) ->
 
 @dataclass(frozen=True)
 class KIP(Planner):
-    """Isolate the hottest keys, and move only what lifts a partition above the attainable load.
+    """Isolate the hottest keys, and move only what lifts a partition above the attainable load (default planner).
 
-    The idea of Algorithm 1 of DR on measured figures. All isolated keys and all tail groups stay where they are,
-    unless their partition is above the ceiling ``max(1/N, f_1) * (1 + slack)``; from such a partition the items with
-    the least state for their load are taken until it fits, and are then packed, largest first, into the least loaded
-    partitions.
+    This is the idea of Algorithm 1 of DR, applied to measured loads and states. Isolated keys and tail groups stay
+    where they are, unless their partition is above the ceiling ``max(1/N, f_1) * (1 + slack)``. From such a partition,
+    the items with the least state for their load are removed until it fits. They are then packed, largest first, into
+    the least loaded partitions.
 
     Guarantees
     ----------
-    - Never a worse plan than the previous one: with the number of partitions unchanged, a plan is made only if it
-      lowers the predicted largest load by at least half of ``slack``. So planning settles when the load does.
-    - A previous plan within the ceiling is kept as it is, so an even load moves nothing.
-    - Groups in which no load was seen, where they are placed anew, are spread evenly: keys that nobody has seen yet do
-      not meet in one partition.
-    - The moved state stays within the budget; with a smaller budget the ceiling is raised to what it affords.
+    - With an unchanged number of partitions, a plan is made only if it lowers the predicted largest load by at least
+      half of ``slack``. So no plan is worse than the previous one, and planning stops when the load is stable.
+    - A previous plan within the ceiling is kept, so an even load moves nothing.
+    - Groups without any load that are placed anew are spread evenly, so that new keys do not meet in one partition.
+    - The moved state stays within the budget; a small budget raises the ceiling.
     - O(K log K + H log H) time for K listed keys and H tail groups.
 
     Differs from the paper
     ----------------------
-    - Tail groups (the paper's hosts) have their measured loads where known; the print gives each the same share.
-    - State is priced by what was measured where known; the print counts every move alike.
-    - A heavy key is first kept where it is, as printed; it leaves an overfull partition only if it is not larger than
-      what is too much there, so the hottest key stays and the others make room for it.
-    - Moved items go to the least loaded partition; the print tries the key's hash location before that and
-      moves hosts to the first partition that has room.
-    - A key that cooled down stays isolated, at no cost, until its place in the table is needed.
-    - There is a budget, and a reason to do nothing.
+    - Tail groups (the paper's hosts) have their measured loads if known; in the paper all have the same share.
+    - Moves cost the measured state if known; in the paper every move costs the same.
+    - A heavy key is first kept where it is, as in the paper. It leaves an overfull partition only if it is not larger
+      than the excess, so the hottest key stays and the others make room for it.
+    - Moved items go to the least loaded partition; the paper first tries the key's hash location, and moves hosts to
+      the first partition that has room.
+    - A key that has cooled down stays isolated, at no cost, until its place in the table is needed.
+    - There is a budget, and the planner may keep the previous plan.
 
     Parameters
     ----------
     histogram_scale
-        Number of keys isolated for each partition (lambda).
+        Number of isolated keys for each partition (lambda).
     slack
-        Part by which a partition may exceed the attainable load before anything moves (epsilon, relative to the
+        Fraction by which a partition may exceed the attainable load before anything moves (epsilon, relative to the
         attainable load).
     repack
-        Pack everything anew, largest first, instead of keeping what fits: for work without state, where moves are free.
-        The partitions of a new plan are in order of decreasing load, so that the longest task starts first.
+        Pack all items anew, largest first, instead of keeping what fits. Use it for work without state, where moves are
+        free. The partitions of a new plan are in order of decreasing load, so that the longest task starts first.
     slots
-        Tasks that run at a time, for ``repack``: as many partitions are filled as give the shortest time on them.
-        ``None``: all run at once.
+        Number of tasks that run at the same time, for ``repack``: the number of filled partitions is chosen for the
+        shortest time on these slots. ``None``: all tasks run at once.
 
     References
     ----------
@@ -216,16 +217,16 @@ class KIP(Planner):
 
     @property
     def _least_gain(self) -> float:
-        """Part of the attainable load that a new plan must gain; above rounding, so that planning settles."""
+        """Fraction of the attainable load that a new plan must gain; above rounding, so that planning stops."""
         return max(1e-9, self.slack / 2)
 
     def propose(self, problem: Problem) -> Proposal:
-        """Keep what fits and pack the rest, or pack everything anew."""
+        """Keep what fits and pack the rest, or with ``repack`` pack everything anew."""
         items = _Items(problem, round(self.histogram_scale * problem.partitions))
         return self._packed_anew(problem, items) if self.repack else self._adapted(problem, items)
 
     def _adapted(self, problem: Problem, items: "_Items") -> Proposal:
-        """Keep what fits, shed what does not, pack what was shed."""
+        """Keep what fits, and pack the rest into the least loaded partitions."""
         previous, count = problem.previous, problem.partitions
         before = problem.priced.loads(previous)
         bound = max(before.sum() / count, problem.priced.largest_share)
@@ -244,7 +245,7 @@ class KIP(Planner):
         return items.proposal(placed, f"{change}, bound {bound / means[1]:.3f}")
 
     def _packed_anew(self, problem: Problem, items: "_Items") -> Proposal:
-        """Pack all items, largest first, into as many partitions as give the shortest time."""
+        """Pack all items, largest first, into the number of partitions with the shortest time."""
         previous, count = problem.previous, problem.partitions
         slots = min(self.slots or count, count)
         before = problem.priced.loads(previous)
@@ -267,16 +268,16 @@ class KIP(Planner):
 
 
 def _fillings(partitions: int, slots: int) -> list[int]:
-    """Numbers of partitions worth filling: all, and those that leave no slot idle while some have a hot key to do.
+    """Return the numbers of partitions worth filling: all, and those that leave no slot idle beside hot keys.
 
-    With h slots each busy with one hot key, the other tasks should be a multiple of the slots that are left.
+    If h slots are each busy with one hot key, the number of other tasks should be a multiple of the remaining slots.
     """
     busy = range(min(slots, _BUSY_SLOTS))
     return [partitions, *(h + (slots - h) * ((partitions - h) // (slots - h)) for h in busy)]
 
 
 class _Items:
-    """What KIP places: first the isolated keys, then the tail groups without them."""
+    """Items that KIP places: first the isolated keys, then the tail groups without them."""
 
     def __init__(self, problem: Problem, hot: int) -> None:
         previous, priced = problem.previous, problem.priced
@@ -291,7 +292,10 @@ class _Items:
         self.where = np.concatenate([previous.assign(self.keys), previous.tail]).astype(np.int64)
 
     def proposal(self, placed: NDArray[np.int64], reason: str) -> Proposal:
-        """The placement as a proposal; a cooled key that ended up at home is isolated no longer."""
+        """Return the placement as a proposal.
+
+        A key that has cooled down is no longer isolated if it is in the partition of its tail group.
+        """
         tail = placed[len(self.keys) :].astype(np.int32)
         at_home = tail[np.mod(self.keys, self.groups)] == placed[: len(self.keys)]
         kept = ~at_home
@@ -303,7 +307,7 @@ class _Items:
 def _affordable_ceiling(
     where: NDArray[np.int64], items: _Items, partitions: int, lowest: float, highest: float, budget: float
 ) -> float:
-    """Lowest ceiling whose moves stay within the budget."""
+    """Return the lowest ceiling whose moves stay within the budget."""
     if _pack(where, items.load, items.state, partitions, lowest)[2] <= budget:
         return lowest
     for _ in range(_CEILING_STEPS):

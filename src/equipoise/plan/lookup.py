@@ -1,4 +1,4 @@
-"""A plan as literal arrays: how isolated keys are found in constant time, and how many bytes that takes.
+"""Lookup tables of plans: literal arrays that find an isolated key in constant time.
 
 Isolated keys are found by perfect hashing in two levels (hash and displace): ``fingerprint mod B`` gives a bucket, the
 bucket's displacement seeds a second hash, and that hash gives the only slot where the key can be.
@@ -14,32 +14,32 @@ from equipoise.hashing import fingerprints
 from equipoise.plan.plan import Plan
 
 COMPARED = 4
-"""Keys up to which comparing one after the other is cheaper than looking up."""
+"""Number of keys up to which comparing one by one is cheaper than a lookup."""
 
 _KEYS_PER_BUCKET = 4
 _EMPTY_SLOT = -1
 
 
 class LookupTable(NamedTuple):
-    """The arrays of a perfect hash table."""
+    """Arrays of a perfect hash table."""
 
     displacements: NDArray[np.int64]
     """Seed of the second hash, by bucket."""
     keys: NDArray[np.int64]
-    """Fingerprint in each slot; 0 in free ones."""
+    """Fingerprint in each slot; 0 in free slots."""
     values: NDArray[np.int64]
-    """What stands for the key in each slot; -1 in free ones."""
+    """Value of the key in each slot; -1 in free slots."""
 
 
 def lookup_table(keys: NDArray[np.int64], values: NDArray[np.signedinteger]) -> LookupTable:
-    """Table in which ``keys[i]`` finds ``values[i]``.
+    """Return a table that maps ``keys[i]`` to ``values[i]``.
 
     Parameters
     ----------
     keys
         Distinct fingerprints.
     values
-        What stands for each, at least 0.
+        Value of each key, at least 0.
     """
     displacements, slots = perfect_hash(keys)
     occupied = slots >= 0
@@ -51,11 +51,11 @@ def lookup_table(keys: NDArray[np.int64], values: NDArray[np.signedinteger]) -> 
 
 
 def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Displacement of each bucket and, for each slot, the index of its key or -1.
+    """Return the displacement of each bucket and, for each slot, the index of its key or -1.
 
-    Key k is in slot ``xxhash64(displacement[k mod buckets], k) mod slots``. Buckets are filled from the fullest on,
-    each with the first displacement that sends all its keys to free slots; half of the slots stay free, so few are
-    tried.
+    Key k is in slot ``xxhash64(displacement[k mod buckets], k) mod slots``. Buckets are filled by decreasing size, each
+    with the first displacement that sends all its keys to free slots. Half of the slots stay free, so few displacements
+    are tried.
     """
     buckets = max(1, -(-len(keys) // _KEYS_PER_BUCKET))
     slots = np.full(2 * len(keys), _EMPTY_SLOT, dtype=np.int64)
@@ -78,12 +78,12 @@ def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def literal(values: Sequence[int] | NDArray[np.generic]) -> str:
-    """An array as the text in which it reaches Spark."""
+    """Return an array as comma-separated text, the form in which Spark gets it."""
     return ",".join(map(str, np.asarray(values).tolist()))
 
 
 def routing_bytes(plan: Plan) -> int:
-    """Bytes of the literal arrays in the expression that routes rows by a plan.
+    """Return the size in bytes of the literal arrays in the expression that routes rows by a plan.
 
     Examples
     --------
@@ -94,5 +94,5 @@ def routing_bytes(plan: Plan) -> int:
     if len(plan.isolated) <= COMPARED:
         return size
     table = lookup_table(plan.isolated_keys, plan.assign(plan.isolated_keys))
-    # the values are in it twice: to tell a free slot, and as what is found
+    # the expression has the values twice: to test for a free slot, and as the result
     return size + len(literal(table.displacements)) + len(literal(table.keys)) + 2 * len(literal(table.values))

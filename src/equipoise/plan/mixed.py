@@ -1,4 +1,4 @@
-"""Mixed (Fang et al.): a small routing table over a hash, kept within a bound on imbalance at little migration."""
+"""Mixed (Fang et al.): a small routing table over a hash, within a bound on imbalance, with little migration."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -12,12 +12,12 @@ from equipoise.kernels import kernel
 from equipoise.plan.consistent import ring_tail
 from equipoise.plan.planner import Planner, Problem, Proposal
 
-_ROUNDING = 1e-9  # a load may exceed its limit by this part of it: what sums of many shares lose
+_ROUNDING = 1e-9  # relative rounding error of sums of shares, by which a load may exceed its limit
 _STEP = 1.01  # ratio of neighbouring load limits in the search for the least imbalance
 
 
 class _Routing(NamedTuple):
-    """The keys that may move, by decreasing load (ties by fingerprint), and all that bears on where they go."""
+    """Keys that may move, by decreasing load (ties by fingerprint), with loads and present places."""
 
     keys: NDArray[np.int64]
     load: NDArray[np.float64]
@@ -29,9 +29,9 @@ class _Routing(NamedTuple):
     movable: NDArray[np.int64]
     """Keys with load, by decreasing migration priority."""
     table: NDArray[np.int64]
-    """Keys that the routing table sends elsewhere than home, by increasing state."""
+    """Keys that the routing table sends away from their hash partition, by increasing state."""
     base: NDArray[np.float64]
-    """Load of the unlisted keys of each partition, which cannot move."""
+    """Load of the unlisted keys in each partition, which cannot move."""
 
     @property
     def mean(self) -> float:
@@ -39,11 +39,11 @@ class _Routing(NamedTuple):
         return float(self.load.sum() + self.base.sum()) / len(self.base)
 
     def largest(self, placement: NDArray[np.int64]) -> float:
-        """Load of the fullest partition."""
+        """Return the load of the fullest partition."""
         return float((self.base + np.bincount(placement, self.load, len(self.base))).max())
 
     def cleaned(self, count: int) -> NDArray[np.int64]:
-        """Phase I: placement once the ``count`` table keys of smallest state have gone home."""
+        """Phase I: return the placement after the ``count`` table keys of smallest state went home."""
         placement = self.start.copy()
         placement[self.table[:count]] = self.home[self.table[:count]]
         return placement
@@ -51,7 +51,7 @@ class _Routing(NamedTuple):
 
 @kernel
 def _group(movable: Any, placement: Any, partitions: int) -> Any:
-    """Movable keys by partition: those of p are ``members[starts[p]:starts[p + 1]]``, by decreasing priority."""
+    """Group movable keys by partition: those of p are ``members[starts[p]:starts[p + 1]]``, by decreasing priority."""
     members = movable[np.argsort(placement[movable], kind="mergesort")]
     starts = np.zeros(partitions + 1, dtype=np.int64)
     for key in movable:
@@ -61,13 +61,13 @@ def _group(movable: Any, placement: Any, partitions: int) -> Any:
 
 @kernel(inline="always")
 def _gives_way(other: int, key: int, taken: Any, load: Any) -> bool:
-    """Whether ``other`` may be given up for ``key``; once it may not, it never may for the lighter keys that follow."""
+    """Return whether ``other`` may be exchanged for ``key``; if not, nor may it for the lighter keys that follow."""
     return not taken[other] and load[other] < load[key]
 
 
 @kernel
 def _exchange_end(members: Any, first: int, end: int, taken: Any, load: Any, key: int, excess: float) -> int:
-    """End of the shortest run of lighter keys whose leaving takes ``excess`` off a partition; -1 if there is none."""
+    """Return the end of the shortest run of lighter keys whose load covers ``excess``; -1 if there is none."""
     at = first
     while excess > 0:
         if at == end:
@@ -82,8 +82,8 @@ def _exchange_end(members: Any, first: int, end: int, taken: Any, load: Any, key
 def _assign(
     key: int, members: Any, firsts: Any, ends: Any, taken: Any, load: Any, loads: Any, limit: float, placement: Any
 ) -> bool:
-    """Put a key on the least loaded partition that has room for it, or makes room by giving up lighter keys."""
-    # in units of the rounding, so that equal loads are equal and the first partition of them comes first
+    """Place a key on the least loaded partition that has room for it, if needed after removing lighter keys."""
+    # rounded, so that loads that differ by rounding are equal and the first partition wins
     for partition in np.argsort(np.rint(loads / (_ROUNDING * limit)), kind="mergesort"):
         end, excess = ends[partition], loads[partition] + load[key] - limit
         while firsts[partition] < end and not _gives_way(members[firsts[partition]], key, taken, load):
@@ -102,10 +102,10 @@ def _assign(
 
 @kernel
 def _rebalance(movable: Any, load: Any, base: Any, limit: float, placement: Any) -> bool:
-    """Phases II and III, on ``placement``: bring every partition under ``limit``; whether that worked out.
+    """Phases II and III: change ``placement`` so that no partition exceeds ``limit``; return whether this succeeded.
 
-    A key is exchanged for lighter ones only, and keys are assigned by decreasing load: so one pass over the keys
-    assigns them all, and the keys that may be given up still are where they were at the start.
+    A key is exchanged for lighter ones only, and keys are assigned by decreasing load. So one pass over the keys
+    assigns them all, and keys that may be exchanged are still in their initial place.
     """
     members, starts = _group(movable, placement, len(base))
     taken = np.zeros(len(load), dtype=np.bool_)
@@ -129,32 +129,34 @@ def _rebalance(movable: Any, load: Any, base: Any, limit: float, placement: Any)
 
 @dataclass(frozen=True)
 class Mixed(Planner):
-    """Routing table over a hash, adapted by moving the keys that relieve most load for the state they move.
+    """Adapt a routing table over a hash by moving the keys with the most load for their state.
 
     Guarantees
     ----------
-    - No partition carries more than 1 + theta_max times the mean load, theta_max being given or found by the search.
-    - At most ``table_size`` keys are isolated, each elsewhere than its tail group.
+    - No partition has more than 1 + theta_max times the mean load; theta_max is given or found by the search.
+    - At most ``table_size`` keys are isolated, each in another partition than its tail group.
     - Tail groups stay where they are as long as N does; a new N puts them on the ring for it.
-    - Always ends: a search at the imbalance at which nothing has to move at the latest, a given bound with a plan or
-      :class:`PlanningError`.
+    - Planning always ends: a search at the latest at the imbalance at which nothing has to move, a given bound with a
+      plan or a :class:`PlanningError`.
 
     Differs from the paper
     ----------------------
-    - Only listed keys move; the load of all others stays with their tail groups.
-    - An exchange gives up keys that are strictly lighter: with equal ones it could go on forever.
+    - Only listed keys move; all others stay in their tail groups.
+    - An exchange removes strictly lighter keys only: with equal ones it might not end.
     - Keys of the routing table that are no longer listed keep their entry until the table is cleaned.
-    - The paper wants the bound on imbalance given. As in DR's runs, a search tries ascending bounds and keeps the first
-      that succeeds. It starts at what the hottest key and the unlisted load make unavoidable, and each step allows 1 %
-      more load than the one before: 0.01 in theta_max near balance, and about 100 ln N steps at most.
-    - No compact representation of keys: it saves time only.
+    - In the paper, the bound on imbalance is given. Here, as in DR's runs, a search tries ascending bounds and takes
+      the first that succeeds. It starts at the imbalance that the hottest key and the unlisted load make unavoidable.
+      Each step allows 1 % more load than the one before: 0.01 in theta_max near balance, and about 100 ln N steps at
+      most.
+    - There is no compact representation of keys, which saves time only.
 
     Parameters
     ----------
     table_size
         A_max, largest size of the routing table; ``None``: 2 N + 1, as in DR's runs.
     max_imbalance
-        theta_max, largest load above the mean, relative to the mean; ``None``: the least that the search finds.
+        theta_max, largest allowed load above the mean, relative to the mean; ``None``: the smallest that the search
+        finds.
     beta
         Weight of load against state in the migration priority, load^beta / state.
     replicas
@@ -190,7 +192,7 @@ class Mixed(Planner):
         whole("replicas", self.replicas, 1)
 
     def propose(self, problem: Problem) -> Proposal:
-        """Adapt the routing table, under the given bound on imbalance or the least that can be found."""
+        """Adapt the routing table, within the given bound on imbalance or the smallest that can be found."""
         previous, partitions = problem.previous, problem.partitions
         keeps_tail = partitions == previous.partitions
         tail = previous.tail if keeps_tail else ring_tail(partitions, previous.tail_groups, self.replicas)
@@ -233,23 +235,23 @@ class Mixed(Planner):
 
 
 def _bounded(routing: _Routing, table_size: int, max_imbalance: float) -> NDArray[np.int64]:
-    """Placement under a given bound on imbalance."""
+    """Return a placement within a given bound on imbalance."""
     placement = _adapt(routing, table_size, (1 + max_imbalance) * routing.mean)
     if placement is None:
         least = _unavoidable(routing) / routing.mean - 1
         raise PlanningError(
             f"mixed found no plan with an imbalance of at most {max_imbalance:.4g} and at most {table_size} isolated "
-            f"keys; less than {least:.4g} is impossible, and the greedy method may need more: "
-            "raise max_imbalance or table_size, or leave max_imbalance out to search for the least"
+            f"keys; the smallest possible imbalance is {least:.4g}, and the greedy method may need more; "
+            "raise max_imbalance or table_size, or leave out max_imbalance to search for the smallest"
         )
     return placement
 
 
 def _search(routing: _Routing, table_size: int) -> NDArray[np.int64]:
-    """Placement under the first of ascending bounds on imbalance at which there is one."""
+    """Return the placement of the first of ascending bounds on imbalance that can be met."""
     too_many = max(0, len(routing.table) - table_size)
     fallback = routing.cleaned(too_many)
-    # from here on nothing is overloaded, neither before nor after the cleaning: the fallback is the outcome
+    # at this limit no partition is overloaded, before or after cleaning, so the result is the fallback
     certain = max(routing.largest(routing.start), routing.largest(fallback))
     limit = _unavoidable(routing)
     while limit < certain:
@@ -261,13 +263,13 @@ def _search(routing: _Routing, table_size: int) -> NDArray[np.int64]:
 
 
 def _unavoidable(routing: _Routing) -> float:
-    """Largest load that every placement has at the least."""
+    """Return a lower bound of the largest load of any placement."""
     hottest = float(routing.load.max(initial=0.0))
     return max(routing.mean, float(routing.base.max()), hottest + float(routing.base.min()))
 
 
 def _adapt(routing: _Routing, table_size: int, limit: float) -> NDArray[np.int64] | None:
-    """All three phases, cleaning the table of more and more keys until it is small enough."""
+    """Run all three phases, cleaning more and more keys from the table until it is small enough."""
     count = 0
     while count <= len(routing.table):
         placement = routing.cleaned(count)

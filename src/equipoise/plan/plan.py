@@ -1,4 +1,4 @@
-"""The partitioning plan: immutable, versioned, readable as JSON.
+"""Partitioning plan: immutable, versioned, stored as readable JSON.
 
 Stored form, UTF-8 JSON::
 
@@ -6,7 +6,7 @@ Stored form, UTF-8 JSON::
      "sha256": "<of the plan below, as compact JSON with sorted keys>",
      "plan": {"version": 3, "parent": 2, "planner": "kip", "reason": "...", "hash_seed": 42, "partitions": 4,
               "isolated": {"<fingerprint, 16 hexadecimal digits>": <partition>, ...},
-              "widths": {"<fingerprint of an isolated key>": <number of its pieces>, ...},
+              "widths": {"<fingerprint of an isolated key>": <number of its shards>, ...},
               "tail": [<partition of tail group 0>, ...]}}
 """
 
@@ -31,6 +31,7 @@ from equipoise.fingerprint_table import EMPTY, get, new_table, put_all
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 from equipoise.kernels import kernel
 from equipoise.pictures import plan_figure
+from equipoise.readable import fingerprint_text
 from equipoise.sketch.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _Hexadecimal = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    """The stored plan proper; its checksum covers exactly these fields."""
+    """Fields of a stored plan; its checksum covers exactly these."""
 
     version: int
     parent: int | None
@@ -60,7 +61,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct):
-    """What every version of the format has."""
+    """Fields that every version of the format has."""
 
     format: str
     format_version: int
@@ -86,14 +87,14 @@ def _assign(fingerprints: Any, tail: Any, keys: Any, partitions: Any, out: Any) 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Where every key goes: isolated keys by name, all others by their tail group.
+    """Assignment of keys to partitions: isolated keys one by one, all others by tail group.
 
     A key with fingerprint ``f`` goes to ``isolated[f]`` if it is isolated, else to ``tail[f mod H]``.
 
     Guarantees
     ----------
     - Every key has exactly one partition in ``0 .. partitions - 1``.
-    - A plan never changes once made; ``from_json(to_json())`` equals it, and equal plans have equal JSON.
+    - A plan never changes; ``from_json(to_json())`` equals it, and equal plans have equal JSON.
 
     Parameters
     ----------
@@ -104,14 +105,14 @@ class Plan:
     isolated
         Partition of each isolated fingerprint.
     widths
-        Number of pieces, at least 2, in which the rows of an isolated key are reduced before its partition merges
-        them; keys that are not named are whole.
+        Number of shards of isolated keys that are split, at least 2. Each shard is reduced to a partial buffer, and
+        the key's partition merges the buffers. Other keys are not split.
     version
-        Number of this plan in its history, from 0.
+        Number of this plan in its sequence of plans, from 0.
     planner
         Name of the planner that made it.
     reason
-        Why it was made, with the numbers behind it, in one line.
+        Why it was made, in one line, with numbers.
     parent
         Version of the plan it was made from; ``None`` for the first.
     hash_seed
@@ -153,7 +154,7 @@ class Plan:
         owners = np.array(tail)
         if owners.ndim != 1:
             raise InvalidArgumentError(
-                f"the tail is one list, with a partition for each group; got shape {owners.shape}"
+                f"tail must be one list with a partition for each group, got shape {owners.shape}"
             )
         if len(owners) < partitions:
             raise InvalidArgumentError(
@@ -192,18 +193,18 @@ class Plan:
         return keys, partitions
 
     def assign(self, fingerprints: ArrayLike) -> NDArray[np.int32]:
-        """Partition of each fingerprint."""
+        """Return the partition of each fingerprint."""
         keys = as_fingerprints(fingerprints)
         out = np.empty(len(keys), dtype=np.int32)
         _assign(keys, self.tail, *self._table, out)
         return out
 
     def tail_group_of(self, fingerprints: ArrayLike) -> NDArray[np.int64]:
-        """Tail group of each fingerprint, whether or not the key is isolated."""
+        """Return the tail group of each fingerprint, whether or not the key is isolated."""
         return np.mod(as_fingerprints(fingerprints), self.tail_groups)
 
     def same_routing(self, other: "Plan") -> bool:
-        """Whether both plans send every key to the same partition by the same key groups and pieces."""
+        """Return whether both plans have the same partitions, tail, isolated keys and shards."""
         return (
             self.partitions == other.partitions
             and self.hash_seed == other.hash_seed
@@ -218,7 +219,7 @@ class Plan:
         mine = (self.version, self.planner, self.reason, self.parent)
         return self.same_routing(other) and mine == (other.version, other.planner, other.reason, other.parent)
 
-    __hash__ = None  # type: ignore[assignment]  # compared by value; a dictionary of plans goes by version
+    __hash__ = None  # type: ignore[assignment]  # compared by value; use the version as a dictionary key
 
     def __repr__(self) -> str:
         return (
@@ -227,13 +228,13 @@ class Plan:
         )
 
     def plot(self, histogram: Histogram | None = None) -> "Figure":
-        """What each partition gets: its key groups or, with the shares of the hot keys, its load.
+        """Draw the key groups of each partition or, with a histogram, its load.
 
         Parameters
         ----------
         histogram
-            Shares of the hot keys; what they leave is taken to be spread evenly over the tail groups. A key in pieces
-            is drawn whole, in the partition that merges it.
+            Shares of the hot keys. The rest is assumed to be spread evenly over the tail groups. A split key is drawn
+            whole, in the partition that merges it.
         """
         title = f"Plan {self.version} ({self.planner}) on {self.partitions} partitions"
         if histogram is None:
@@ -252,7 +253,7 @@ class Plan:
         return plan_figure(tail, keys, title=title, unit="share of the load, %", mean=100 / self.partitions)
 
     def to_json(self) -> str:
-        """Readable stored form."""
+        """Return the stored form, readable JSON."""
         body = {
             "version": self.version,
             "parent": self.parent,
@@ -260,8 +261,8 @@ class Plan:
             "reason": self.reason,
             "hash_seed": self.hash_seed,
             "partitions": self.partitions,
-            "isolated": {format(key % 2**64, "016x"): partition for key, partition in self.isolated.items()},
-            "widths": {format(key % 2**64, "016x"): width for key, width in self.widths.items()},
+            "isolated": {fingerprint_text(key): partition for key, partition in self.isolated.items()},
+            "widths": {fingerprint_text(key): width for key, width in self.widths.items()},
             "tail": self.tail.tolist(),
         }
         head = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, "sha256": _checksum(body)}, indent=1)
@@ -275,7 +276,7 @@ class Plan:
             head = msgspec.json.decode(text, type=_Head)
             if head.format != FORMAT:
                 raise DamagedError(
-                    f"{source} says it is {head.format!r}, not {FORMAT!r}; open a file written by Plan.save"
+                    f"{source} has the format {head.format!r}, expected {FORMAT!r}; open a file written by Plan.save"
                 )
             if head.format_version != FORMAT_VERSION:
                 raise UnknownFormatError(
@@ -305,7 +306,7 @@ class Plan:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a file, atomically: a reader sees the old content or the new, never a part."""
+        """Write the plan to a file, atomically: a reader sees the old content or the new."""
         target = Path(path)
         temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
         try:
@@ -320,31 +321,31 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a plan file."""
+        """Read a plan from a file of ``save``."""
         return cls.from_json(Path(path).read_bytes(), source=str(path))
 
 
 def _checked(isolated: Mapping[int, int], partitions: int) -> dict[int, int]:
-    """Isolated keys as plain integers, in order of their fingerprints."""
+    """Return isolated keys as plain integers, in order of their fingerprints."""
     ordered = {}
     for key, partition in isolated.items():
         number, target = whole("an isolated fingerprint", key, _LOWEST), whole("the partition of a key", partition, 0)
         if number > _HIGHEST:
-            raise InvalidArgumentError(
-                f"isolated fingerprint {number} does not fit 64 signed bits; use fingerprint(key)"
-            )
+            raise InvalidArgumentError(f"isolated fingerprint {number} exceeds 64 signed bits; use fingerprint(key)")
         if target >= partitions:
-            raise InvalidArgumentError(f"isolated key {number} is mapped to {target}, outside 0..{partitions - 1}")
+            raise InvalidArgumentError(
+                f"isolated key {fingerprint_text(number)} is mapped to partition {target}, outside 0..{partitions - 1}"
+            )
         ordered[number] = target
     return dict(sorted(ordered.items()))
 
 
 def _checked_widths(widths: Mapping[int, int], isolated: Mapping[int, int]) -> dict[int, int]:
     for key, width in widths.items():
-        whole("the number of pieces of a key", width, 2)
+        whole("the number of shards of a key", width, 2)
         if key not in isolated:
             raise InvalidArgumentError(
-                f"key {key} is in {width} pieces but not isolated; isolate it where they are merged"
+                f"key {fingerprint_text(int(key))} has {width} shards but is not isolated; isolate it, too"
             )
     return {int(key): int(widths[key]) for key in sorted(widths)}
 

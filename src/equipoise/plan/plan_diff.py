@@ -1,4 +1,4 @@
-"""What changes between two plans: which key groups move, and how much load and state that is."""
+"""Difference between two plans: the key groups that move, and their load and state."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 from equipoise.errors import MismatchError
 from equipoise.pictures import moves_figure
-from equipoise.plan.cost import Costs, price
+from equipoise.plan.cost import Costs, amount_text, price
 from equipoise.plan.plan import Plan
 from equipoise.sketch.histogram import Histogram
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """One key group that changes its partition."""
+    """Move of one key group to another partition."""
 
     source: int
     target: int
@@ -24,7 +24,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """The moves from one plan to another.
+    """Moves from one plan to another.
 
     Parameters
     ----------
@@ -37,10 +37,10 @@ class PlanDiff:
     load
         Share of the load that moves; ``None`` if no histogram was given.
     state
-        State that moves, in the unit of the measured states, else as a share of the whole; ``None`` if no histogram
-        was given.
+        State that moves, in the unit of the measured states, or as a share of all state if none were measured;
+        ``None`` if no histogram was given.
     partitions
-        Number of partitions, of the plan that has more.
+        Number of partitions of the larger plan.
     """
 
     before: int
@@ -52,30 +52,30 @@ class PlanDiff:
     partitions: int
 
     def __bool__(self) -> bool:
-        """Whether anything moves."""
+        """Return whether anything moves."""
         return bool(self.groups or self.keys)
 
     def __str__(self) -> str:
-        amount = "" if self.load is None else f": {self.load:.2%} of the load, state {self.state:.4g}"
+        amount = "" if self.load is None else f": {self.load:.2%} of the load, state {amount_text(self.state or 0.0)}"
         moves = f"{len(self.groups)} tail groups and {len(self.keys)} keys move"
         return f"plan {self.before} -> {self.after}: {moves}{amount}"
 
     def plot(self) -> "Figure":
-        """What comes to each partition and what leaves it."""
+        """Draw the key groups that arrive at each partition and those that leave it."""
         return moves_figure(list(self.groups.values()), list(self.keys.values()), self.partitions, title=str(self))
 
 
 def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: Costs | None = None) -> PlanDiff:
-    """List what moves between two plans over the same key groups.
+    """Compare two plans over the same tail groups, and list the moves.
 
     Parameters
     ----------
     before, after
         The plans; N may differ, H and the hash seed may not.
     histogram
-        Shares of the hot keys, to say how much load and state moves.
+        Shares of the hot keys; needed for the load and state that move.
     costs
-        What was measured of the key groups.
+        Measured load and state.
 
     Examples
     --------
@@ -87,11 +87,11 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     if before.tail_groups != after.tail_groups:
         raise MismatchError(
             f"the plans cover {before.tail_groups} and {after.tail_groups} tail groups; "
-            "only plans of one history can be compared"
+            "only plans with the same number of tail groups can be compared"
         )
     if before.hash_seed != after.hash_seed:
         seeds = f"{before.hash_seed} and {after.hash_seed}"
-        raise MismatchError(f"the plans have hash seeds {seeds}; compare plans of one history")
+        raise MismatchError(f"the plans have hash seeds {seeds}; only plans with the same seed can be compared")
     keys = np.union1d(before.isolated_keys, after.isolated_keys)
     key_moves = _moves(keys, before.assign(keys), after.assign(keys))
     group_moves = _moves(np.arange(before.tail_groups), before.tail, after.tail)

@@ -1,4 +1,4 @@
-"""What every planner does: make the next plan from the last one, a histogram and what was measured."""
+"""Base class of planners, which make the next plan from the last one, a histogram and measured costs."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,15 +10,20 @@ from numpy.typing import NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
-from equipoise.plan.cost import Costs, Priced, price
+from equipoise.plan.cost import Costs, Priced, amount_text, price
 from equipoise.plan.plan import Plan
 from equipoise.sketch.histogram import Histogram
 
 
 def default_tail_groups(partitions: int) -> int:
-    """Number of tail groups for N partitions: a power of two, at least 64 for each.
+    """Return the default number of tail groups for N partitions: a power of two, at least 64 for each partition.
 
-    64 groups a partition place the tail in steps of about 1.5 % of a partition's load.
+    With 64 groups per partition, the tail is placed in steps of about 1.5 % of a partition's load.
+
+    Examples
+    --------
+    >>> default_tail_groups(4), default_tail_groups(100)
+    (1024, 8192)
     """
     partitions = whole("partitions", partitions, 1)
     return max(1024, 1 << (64 * partitions - 1).bit_length())
@@ -26,7 +31,7 @@ def default_tail_groups(partitions: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One planning problem: from where, to how many partitions, at what prices."""
+    """Planning problem: previous plan, new number of partitions, loads and states, budget."""
 
     previous: Plan
     partitions: int
@@ -41,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What a planner proposes: an owner for every tail group and for every isolated key, and why."""
+    """Proposal of a planner: the partition of every tail group and every isolated key, and the reason."""
 
     tail: NDArray[np.int32]
     isolated: dict[int, int]
@@ -49,15 +54,15 @@ class Proposal:
 
 
 class Planner(ABC):
-    """Makes the next plan.
+    """Base class of planners.
 
     Guarantees
     ----------
     - Pure and deterministic: equal inputs give equal plans.
-    - Every tail group and every isolated key is owned by exactly one of the N partitions.
-    - The state that moves stays within ``budget``, apart from what must leave partitions that vanish. A plan that a
-      budget has cut down keeps no other promise of its method than this.
-    - A plan with the same owners of groups and isolated keys is not made: the previous one is returned.
+    - Every tail group and every isolated key belongs to exactly one of the N partitions.
+    - The state that moves stays within ``budget``, apart from the state of partitions that are removed. If the budget
+      cuts a plan, no other guarantee of the method holds for it.
+    - If nothing would change, the previous plan is returned instead of an equal one.
     """
 
     name: ClassVar[str]
@@ -72,27 +77,26 @@ class Planner(ABC):
         costs: Costs | None = None,
         budget: float | None = None,
     ) -> Plan:
-        """Make the plan that follows ``previous``.
+        """Make the next plan after ``previous``.
 
         Parameters
         ----------
         previous
             The plan in force.
         histogram
-            Hot keys and their shares, of the load that the new plan is for.
+            Hot keys and their shares of the load that the new plan is for.
         partitions
             New number of partitions; ``None`` keeps the number.
         costs
-            What was measured of the key groups.
+            Measured load and state of tail groups and keys.
         budget
-            Largest amount of state that may move, in the unit of the measured states; where none was measured, in
-            what ``Costs.state_of_share`` makes of shares, which for linear growth is a fraction of the whole state.
-            ``None``: no limit.
+            Largest amount of state that may move, in the unit of the measured states. If none were measured, in the
+            unit of ``Costs.state_of_share``, which for linear growth is a fraction of all state. ``None``: no limit.
 
         Returns
         -------
         Plan
-            The next version, or ``previous`` itself where nothing changes.
+            The next version, or ``previous`` itself if nothing changes.
         """
         count = previous.partitions if partitions is None else whole("partitions", partitions, 1)
         if count > previous.tail_groups:
@@ -106,7 +110,7 @@ class Planner(ABC):
                 f"{previous.hash_seed}; fingerprint both with the same seed"
             )
         if budget is not None and not (isinstance(budget, int | float | np.number) and budget >= 0):
-            raise InvalidArgumentError(f"the migration budget must be a number of at least 0, got {budget!r}")
+            raise InvalidArgumentError(f"budget must be a number of at least 0, got {budget!r}")
         problem = Problem(previous, count, price(histogram, previous.tail_groups, costs), budget)
         proposal = self.propose(problem)
         if budget is not None:
@@ -125,19 +129,19 @@ class Planner(ABC):
 
     @abstractmethod
     def propose(self, problem: Problem) -> Proposal:
-        """Solve one problem, without regard to the budget if the method has no use for it."""
+        """Solve one problem; the method may ignore the budget, which ``plan`` enforces."""
 
 
 def within_budget(problem: Problem, proposal: Proposal) -> Proposal:
-    """Take over only as many of the proposed moves as the budget pays for, best first.
+    """Reduce a proposal to the best moves within the budget.
 
-    A proposal that the budget pays for is taken as it is. Else this starts from the previous placement and takes, from
-    the most loaded partition that still has one, the move of most load per state, as long as it is affordable and does
-    not lift its target above its source. So cutting never raises the largest load. Moves off partitions that vanish
-    are made in any case and are not charged.
+    A proposal within the budget is returned unchanged. Otherwise moves are taken one by one, starting from the previous
+    placement: always the move with the most load per state from the most loaded partition that has one left. A move
+    that exceeds the budget, or that would lift its target above its source, is skipped. So the cut never raises the
+    largest load. Moves from partitions that are removed are always made and not charged.
     """
     previous, priced = problem.previous, problem.priced
-    assert problem.budget is not None  # noqa: S101 - the caller has looked; this tells the type checker
+    assert problem.budget is not None  # noqa: S101 - checked by the caller; for the type checker
     groups = len(proposal.tail)
     keys = np.array(sorted({*proposal.isolated, *previous.isolated}), dtype=np.int64)
     before = np.concatenate([previous.tail, previous.assign(keys)])
@@ -154,7 +158,11 @@ def within_budget(problem: Problem, proposal: Proposal) -> Proposal:
         for key, where, at_home in zip(keys.tolist(), placed[groups:].tolist(), home_partition, strict=True)
         if where != at_home or key in proposal.isolated
     }
-    return Proposal(tail, isolated, f"{proposal.reason}; cut to a budget of {problem.budget:.4g}, spent {spent:.4g}")
+    return Proposal(
+        tail,
+        isolated,
+        f"{proposal.reason}; cut to a budget of {amount_text(problem.budget)}, moves {amount_text(spent)}",
+    )
 
 
 def _affordable(
@@ -165,7 +173,7 @@ def _affordable(
     partitions: int,
     budget: float,
 ) -> tuple[NDArray[np.int32], float]:
-    """Placement after the moves that are taken, and the state they move."""
+    """Return the placement after the moves that are taken, and the state they move."""
     forced = before >= partitions
     placed = np.where(forced, after, before)
     loads = np.bincount(placed, load, partitions)

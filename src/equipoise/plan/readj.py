@@ -1,4 +1,4 @@
-"""Gedik's readj: leave the frequent keys where they are, then move and swap while balance improves."""
+"""Gedik's Readj: keeps frequent keys where they are, then makes moves and swaps while balance improves."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -24,28 +24,28 @@ from equipoise.plan.gedik import (
 
 
 class _Sweep(NamedTuple):
-    """What stays the same while one sweep looks at all readjustments."""
+    """Values that are constant during one sweep over all readjustments."""
 
     loads: NDArray[np.float64]
     """Load of each resource (rows) in each partition."""
     order: NDArray[np.int64]
     """Partitions by increasing load, for each resource."""
     scales: NDArray[np.float64]
-    """What turns a spread of loads into a penalty, for each resource."""
+    """Factor from a spread of loads to a penalty, for each resource."""
     product: float
-    """Of the penalties of all resources, now."""
+    """Product of the penalties of all resources at the start of the sweep."""
     moved: float
     """State that has moved so far."""
     members: NDArray[np.int64]
     """Items that may still move, by partition."""
     starts: NDArray[np.int64]
-    """Where the items of each partition start."""
+    """Position in ``members`` at which the items of each partition start."""
     drifts: bool
-    """Whether the base of gains follows the best readjustment so far, as printed."""
+    """Whether the base of gains follows the best readjustment so far, as in the printed algorithm."""
 
 
 class _Readjustment(NamedTuple):
-    """The best readjustment so far: ``item`` goes to ``target``, ``other`` (the last item: none) comes back for it."""
+    """Readjustment: ``item`` moves to ``target``, ``other`` (the last item: none) moves back in exchange."""
 
     gain: float
     item: int
@@ -56,7 +56,7 @@ class _Readjustment(NamedTuple):
 
 @kernel
 def _group(placement: Any, movable: Any, partitions: int) -> Any:
-    """Movable items by partition: those of partition p are ``members[starts[p]:starts[p + 1]]``, in item order."""
+    """Group movable items by partition: those of p are ``members[starts[p]:starts[p + 1]]``, in item order."""
     chosen = np.flatnonzero(movable)
     members = chosen[np.argsort(placement[chosen], kind="mergesort")]
     starts = np.zeros(partitions + 1, dtype=np.int64)
@@ -67,9 +67,9 @@ def _group(placement: Any, movable: Any, partitions: int) -> Any:
 
 @kernel(inline="always")
 def _brings_closer(uses: Any, loads: Any, item: int, other: int, source: int, target: int, change: Any) -> bool:
-    """Fill in what an exchange changes, and tell whether it brings the pair closer together in some resource.
+    """Fill in the change of loads by an exchange; return whether it brings the two partitions closer in some resource.
 
-    Otherwise the larger load of the two does not fall and the smaller does not rise, so no spread narrows.
+    If it does not, the larger load does not fall and the smaller does not rise, so no spread narrows.
     """
     closer = False
     for resource in range(len(change)):
@@ -81,7 +81,7 @@ def _brings_closer(uses: Any, loads: Any, item: int, other: int, source: int, ta
 
 @kernel(inline="always")
 def _migration(state: Any, old: Any, item: int, source: int, target: int) -> float:
-    """Change in migrated state when an item goes from ``source`` to ``target``; negative when it goes home."""
+    """Return the change in migrated state when an item moves; negative when it moves back to its old place."""
     return state[item] * (int(target != old[item]) - int(source != old[item]))  # type: ignore[no-any-return]
 
 
@@ -89,10 +89,10 @@ def _migration(state: Any, old: Any, item: int, source: int, target: int) -> flo
 def _best_of_pair(
     step: Any, sweep: Any, source: int, target: int, largest: Any, smallest: Any, change: Any, best: Any
 ) -> Any:
-    """Better the best readjustment by those that move an item from ``source`` to ``target``, alone or in a swap."""
+    """Return the best of ``best`` and the moves and swaps of an item from ``source`` to ``target``."""
     shares, uses, state, old, none = step.shares, step.loads, step.state, step.old, len(step.shares) - 1
     loads, scales, starts, members = sweep.loads, sweep.scales, sweep.starts, sweep.members
-    # a swap is met from both ends; the second time it can win only over a base that has drifted
+    # each swap is found from both sides; the second time it can win only if the base has changed
     swaps = starts[target + 1] - starts[target] if sweep.drifts or source < target else 0
     for item in members[starts[source] : starts[source + 1]]:
         for at in range(-1, swaps):
@@ -113,7 +113,7 @@ def _best_of_pair(
 
 @kernel
 def _best_readjustment(step: Any, sweep: Any, base: float) -> Any:
-    """First readjustment of largest gain among those that improve balance; its item is the last one if none does."""
+    """Return the first readjustment of largest gain that improves balance; its item is the last if there is none."""
     count, none = len(sweep.loads), len(step.shares) - 1
     largest, smallest, change = np.empty(count), np.empty(count), np.empty(count)
     best = _Readjustment(-np.inf, none, none, 0, base)
@@ -122,7 +122,7 @@ def _best_readjustment(step: Any, sweep: Any, base: float) -> Any:
         is_extreme[sweep.order[resource, 0]] = is_extreme[sweep.order[resource, -1]] = True
     for source in range(step.partitions):
         for target in range(step.partitions):
-            # where neither of the two is extreme, some other partitions span every spread, which then cannot narrow
+            # if neither is extreme, other partitions determine every spread, which then cannot narrow
             if source != target and (is_extreme[source] or is_extreme[target]):
                 extremes_besides(sweep.loads, sweep.order, source, target, largest, smallest)
                 best = _best_of_pair(step, sweep, source, target, largest, smallest, change, best)
@@ -131,7 +131,7 @@ def _best_readjustment(step: Any, sweep: Any, base: float) -> Any:
 
 @kernel
 def _readj(step: Any, max_moves: int, as_printed: bool) -> Any:
-    """Partition of each item once no readjustment improves balance."""
+    """Make readjustments until none improves balance; return the partition of each item."""
     none = len(step.shares) - 1
     placement = np.where(step.old < step.partitions, step.old, step.fallback)
     moves = np.zeros(none + 1, dtype=np.int64)
@@ -160,29 +160,29 @@ def _readj(step: Any, max_moves: int, as_printed: bool) -> Any:
 
 @dataclass(frozen=True)
 class Readj(Gedik):
-    """Gedik's readj: frequent keys stay where they are, then the best move or swap is made while balance improves.
+    """Gedik's Readj: frequent keys stay where they are, then the best move or swap is made while balance improves.
 
     Guarantees
     ----------
     - Those of :class:`Gedik`.
     - No key moves more than ``max_moves`` times within one plan; the balance penalty falls with every move.
-    - Made for N that changes by a few. Where many partitions come up empty at once, moves to any of them are ties,
-      all keys pass through the first, and ``max_moves`` may end the search far from balance.
+    - It suits changes of N by a few partitions. If many empty partitions are added at once, moves to them are ties, all
+      keys pass through the first, and ``max_moves`` may end the search far from balance.
 
     Differs from the paper
     ----------------------
-    - A readjustment that worsens balance is skipped; algorithm 4 prints ``break``, which would leave the best unseen.
-    - Gains of one sweep are measured from the utility of the current placement; algorithm 4 starts from 0 and lets the
+    - A readjustment that worsens balance is skipped; algorithm 4 prints ``break``, which could miss the best one.
+    - Gains of one sweep are measured from the utility of the current placement. Algorithm 4 starts from 0 and lets the
       base follow the best candidate, so that candidates are compared with different bases (``as_printed`` does so).
-    - Swaps of keys with equal shares are left out: their gain for the share moved is 0 / 0.
-    - What :class:`Gedik` lists.
+    - Swaps of keys with equal shares are left out: their gain per share moved is 0 / 0.
+    - The differences listed for :class:`Gedik`.
 
     Parameters
     ----------
     state, computation, communication, utility, alpha, theta, sigma, domain_size, tracked, replicas, as_printed
         See :class:`Gedik`.
     max_moves
-        Largest number of times one key may move, c.
+        Largest number of times that one key may move (c).
 
     References
     ----------
@@ -206,7 +206,7 @@ class Readj(Gedik):
         whole("max_moves", self.max_moves, 1)
 
     def place(self, step: Adaptation) -> NDArray[np.int64]:
-        """Run algorithm 4, with one item more, of no share, load or state, that stands for none."""
+        """Run algorithm 4, with one additional item without share, load or state, which stands for none."""
         padded = step._replace(
             shares=np.append(step.shares, 0.0),
             loads=np.pad(step.loads, ((0, 0), (0, 1))),

@@ -1,4 +1,4 @@
-"""Gedik's redist: at each step, place the frequent key that gains most for its share."""
+"""Gedik's Redist: at each step, places the frequent key with the lowest utility value for its share."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from equipoise.plan.gedik import Adaptation, Gedik, best_target, clearly_less, e
 
 @kernel
 def _best_item(step: Any, loads: Any, placed: Any, moved: float) -> Any:
-    """First unplaced item of least utility for its share, and where it goes."""
+    """Return the first unplaced item of lowest utility for its share, and its partition."""
     largest, smallest = extremes_besides_each(loads)
     best, best_partition, lowest = 0, 0, np.inf
     for item in range(len(step.keys)):
@@ -26,7 +26,7 @@ def _best_item(step: Any, loads: Any, placed: Any, moved: float) -> Any:
 
 @kernel
 def _redist(step: Any) -> Any:
-    """Partition of each item, placed by least utility for the share."""
+    """Return the partition of each item, placed by lowest utility for the share."""
     loads = np.zeros((len(step.loads), step.partitions))
     placement = np.empty(len(step.keys), dtype=np.int64)
     placed = np.zeros(len(step.keys), dtype=np.bool_)
@@ -42,7 +42,7 @@ def _redist(step: Any) -> Any:
 
 @dataclass(frozen=True)
 class Redist(Gedik):
-    """Gedik's redist: like scan, but the order of the keys is chosen too, by least utility for the share placed.
+    """Gedik's Redist: like Scan, but the order of the keys is chosen, too, by lowest utility for the share.
 
     Guarantees
     ----------
@@ -51,9 +51,9 @@ class Redist(Gedik):
 
     Differs from the paper
     ----------------------
-    - Algorithm 3 never fills nor empties its set of candidates, and charges migration by the old place of the last
-      candidate instead of the chosen one; both are mended.
-    - What :class:`Gedik` lists.
+    - Algorithm 3 neither fills nor empties its set of candidates, and charges migration by the old place of the last
+      candidate instead of the chosen one; both are corrected.
+    - The differences listed for :class:`Gedik`.
 
     Parameters
     ----------

@@ -26,22 +26,22 @@ class HashRing:
 
     Guarantees
     ----------
-    - Growing from N to N + 1 moves keys to the new partition only; shrinking moves only the keys of those
-      that vanish.
-    - Lookup takes expected constant time: the ring is cut into as many buckets as it has replicas (rounded up
-      to a power of two), and each bucket knows the first replica at or after its start.
+    - Growing from N to N + 1 moves keys to the new partition only; shrinking moves only the keys of removed
+      partitions.
+    - Lookup takes expected constant time: the ring is divided into as many buckets as it has replicas, rounded up to a
+      power of two, and each bucket stores the first replica at or after its start.
 
     Differs from the paper
     ----------------------
     - A 64-bit ring instead of 128 bits.
-    - One bucket per replica instead of a fixed 100, so the search inside a bucket does not grow with N.
+    - One bucket per replica instead of 100 buckets, so that the search within a bucket does not grow with N.
 
     Parameters
     ----------
     partitions
         N, number of partitions.
     replicas
-        Points on the ring for each partition; more points, more even shares.
+        Points on the ring for each partition; more points make the shares more even.
 
     References
     ----------
@@ -60,7 +60,7 @@ class HashRing:
         self.partitions = partitions = whole("partitions", partitions, 1)
         self.replicas = replicas = whole("replicas", replicas, 1)
         owners = np.repeat(np.arange(partitions, dtype=np.int32), replicas)
-        # replica r of partition p is hash(r) by family member p: independent of N, so the ring only ever gains points
+        # replica r of partition p is hash(r) with seed p: independent of N, so growing only adds points
         points = np.concatenate([seeded_hashes(np.arange(replicas), p) for p in range(partitions)]).view(np.uint64)
         order = np.lexsort((owners, points))
         self._ring, self._owners = points[order], owners[order]
@@ -70,12 +70,12 @@ class HashRing:
         self._starts = np.searchsorted(self._ring, bucket_starts).astype(np.int64)
 
     def lookup(self, keys: ArrayLike) -> NDArray[np.int32]:
-        """Partition of each key: the owner of the first replica at or after its point on the ring."""
+        """Return the partition of each key: the owner of the first replica at or after its point on the ring."""
         points = seeded_hashes(as_fingerprints(keys), _TAIL_SEED).view(np.uint64)
         out = np.empty(len(points), dtype=np.int32)
         _lookup(points, self._starts, self._ring, self._owners, self._shift, out)
         return out
 
     def tail(self, groups: int) -> NDArray[np.int32]:
-        """Partition of each tail group, placed on the ring by its number."""
+        """Return the partition of each tail group, placed on the ring by its number."""
         return self.lookup(np.arange(groups))

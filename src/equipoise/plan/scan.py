@@ -1,4 +1,4 @@
-"""Gedik's scan: place the frequent keys one by one, most frequent first."""
+"""Gedik's Scan: places the frequent keys one by one, most frequent first."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from equipoise.plan.gedik import Adaptation, Gedik, best_target, extremes_beside
 
 @kernel
 def _scan(step: Any) -> Any:
-    """Partition of each item, placed by decreasing share."""
+    """Return the partition of each item, placed by decreasing share."""
     loads = np.zeros((len(step.loads), step.partitions))
     placement = np.empty(len(step.keys), dtype=np.int64)
     moved = step.forgotten
@@ -27,7 +27,7 @@ def _scan(step: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scan(Gedik):
-    """Gedik's scan: each frequent key, by decreasing share, goes where balance and migration are best together.
+    """Gedik's Scan: each frequent key, by decreasing share, goes to the partition of best utility.
 
     Guarantees
     ----------
@@ -36,7 +36,7 @@ class Scan(Gedik):
 
     Differs from the paper
     ----------------------
-    In what :class:`Gedik` lists, and in nothing else.
+    Only the differences listed for :class:`Gedik`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Uniform hash partitioning: the tail groups dealt out evenly, no key isolated."""
+"""Uniform hash partitioning: tail groups dealt out evenly, no key isolated."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +13,7 @@ from equipoise.plan.planner import Planner, Problem, Proposal, default_tail_grou
 
 @dataclass(frozen=True)
 class Uniform(Planner):
-    """Plain hash partitioning, blind to load (UHP of DR): the baseline of every comparison.
+    """Plain hash partitioning without regard to load (UHP of DR): the baseline of every comparison.
 
     Guarantees
     ----------
@@ -22,7 +22,7 @@ class Uniform(Planner):
 
     Differs from the paper
     ----------------------
-    In nothing but the hash function, which is Spark's ``xxhash64``.
+    Only in the hash function, which is Spark's ``xxhash64``.
 
     Examples
     --------
@@ -33,22 +33,28 @@ class Uniform(Planner):
     name: ClassVar[str] = "uniform"
 
     def propose(self, problem: Problem) -> Proposal:
-        """Deal the groups out again for the new N."""
+        """Deal out the groups for the new N."""
         tail = np.arange(problem.previous.tail_groups, dtype=np.int32) % problem.partitions
         return Proposal(tail, {}, f"plain hash over {problem.partitions} partitions")
 
 
 def uniform_plan(partitions: int, tail_groups: int | None = None, *, hash_seed: int = FINGERPRINT_SEED) -> Plan:
-    """First plan of a history: plain hash, nothing isolated.
+    """Return a first plan: plain hash, no key isolated.
 
     Parameters
     ----------
     partitions
         N, number of partitions.
     tail_groups
-        H, number of tail groups, fixed for the whole history; default 64 or more for each partition.
+        H, number of tail groups, the same for all plans that follow; default 64 or more for each partition.
     hash_seed
         Seed of the fingerprints.
+
+    Examples
+    --------
+    >>> plan = uniform_plan(4)
+    >>> plan.tail[:6].tolist(), plan.reason
+    ([0, 1, 2, 3, 0, 1], 'plain hash over 4 partitions')
     """
     partitions = whole("partitions", partitions, 1)
     groups = default_tail_groups(partitions) if tail_groups is None else whole("tail_groups", tail_groups, partitions)

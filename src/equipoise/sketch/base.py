@@ -1,9 +1,10 @@
-"""What every sketch of hot keys can do."""
+"""Base class of sketches, which find hot keys in one pass."""
 
 import operator
 from abc import ABC, abstractmethod
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -13,19 +14,22 @@ from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 from equipoise.sketch.histogram import Histogram
 
 MAX_TOTAL = 2**53
-"""Largest weight a sketch may see: up to here every count is exact also as a float, so that bounds hold as stated."""
+"""Largest total weight of a sketch. Counts up to here are exact as floats, so the bounds hold as stated."""
+
+Total = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOTAL)]
+"""Weight seen, as a field of a stored sketch."""
 
 LEAST_SEED = -(2**63)
-"""Smallest seed of fingerprints; Spark's are signed 64-bit integers."""
+"""Smallest seed of fingerprints; Spark's seeds are signed 64-bit integers."""
 
 
 class Sketch(ABC):
-    """Counts fingerprints in bounded memory and names the hottest.
+    """Count fingerprints in bounded memory and list the hottest.
 
     Guarantees
     ----------
     - ``lower(key) <= true count <= upper(key)``, also after ``merge``.
-    - ``a.merge(b)`` and ``b.merge(a)`` give the same bounds and leave ``a`` and ``b`` as they were.
+    - ``a.merge(b)`` and ``b.merge(a)`` give the same bounds and change neither ``a`` nor ``b``.
     - ``from_bytes(to_bytes())`` behaves exactly like the original, also on later updates.
     - Equal parameters, seed and input give equal bytes, in every process.
     """
@@ -34,13 +38,13 @@ class Sketch(ABC):
     """Name of the sketch in its stored form."""
 
     format_version: ClassVar[int] = 1
-    """Version of the stored form; a release reads the one it writes."""
+    """Version of the stored form; a release reads only the version that it writes."""
 
     total: int
     """Weight seen so far."""
 
     hash_seed: int = FINGERPRINT_SEED
-    """Seed of the fingerprints that are fed in, handed on to the histogram."""
+    """Seed of the counted fingerprints; the histogram has the same."""
 
     def update(self, key: int, weight: int = 1) -> None:
         """Count one fingerprint."""
@@ -52,9 +56,9 @@ class Sketch(ABC):
         Parameters
         ----------
         fingerprints
-            64-bit integers, signed or unsigned; unsigned ones are taken bit for bit.
+            64-bit integers, signed or unsigned; unsigned integers are reinterpreted bit for bit.
         weights
-            Positive integers, one per fingerprint; ``None`` counts each as 1.
+            Positive integers, one per fingerprint; ``None``: each counts 1.
         """
         keys = as_fingerprints(fingerprints)
         if weights is None:
@@ -66,7 +70,7 @@ class Sketch(ABC):
             raise InvalidArgumentError(f"{len(keys)} keys but weights of shape {values.shape}; give one weight per key")
         if len(values) and (values.dtype.kind not in "iu" or values.min() < 1):
             raise InvalidArgumentError(
-                "weights must be integers of at least 1; scale fractions first (seconds to microseconds)"
+                "weights must be integers of at least 1; use a finer unit, for example microseconds instead of seconds"
             )
         self._check_room(_exact_sum(values))
         self._feed(keys, values.astype(np.int64))
@@ -75,8 +79,8 @@ class Sketch(ABC):
         """Refuse weight beyond ``MAX_TOTAL``."""
         if self.total + weight > MAX_TOTAL:
             raise InvalidArgumentError(
-                f"a sketch that has seen a weight of {self.total} cannot take in {weight} more, the sum exceeds 2**53; "
-                "use a coarser unit (bytes to megabytes)"
+                f"the sketch has a total weight of {self.total}; {weight} more would exceed 2**53; "
+                "use a coarser unit, for example megabytes instead of bytes"
             )
 
     @abstractmethod
@@ -84,9 +88,9 @@ class Sketch(ABC):
         """Count ``keys``; ``weights`` has one entry per key, or a single 1 for all."""
 
     def merge(self, other: Self) -> Self:
-        """Sketch of both inputs together; the operands stay as they are.
+        """Return a sketch of both inputs together; the operands do not change.
 
-        Both must be of the same class and parameters, and the sum of their totals at most ``MAX_TOTAL``.
+        Both must have the same class and parameters, and the sum of their totals must be at most ``MAX_TOTAL``.
         """
         if type(other) is not type(self):
             raise MismatchError(
@@ -97,51 +101,51 @@ class Sketch(ABC):
 
     @abstractmethod
     def _merged(self, other: Self) -> Self:
-        """What ``merge`` gives, for a sketch of the same class; raises ``MismatchError`` on other parameters."""
+        """Merge with a sketch of the same class; raise ``MismatchError`` if its parameters differ."""
 
     @abstractmethod
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """All tracked keys and their estimated counts, by decreasing count, ties by fingerprint."""
+        """Return all tracked keys and their estimated counts, by decreasing count, ties by fingerprint."""
 
     def top(self, k: int) -> list[tuple[int, float]]:
-        """The ``k`` keys of largest estimated count, largest first."""
+        """Return the ``k`` keys of largest estimated count, largest first."""
         k = whole("k", k, 0)
         keys, counts = self.entries()
         return list(zip(keys[:k].tolist(), counts[:k].tolist(), strict=True))
 
     def lower(self, key: int) -> float:
-        """Lower bound of the true count of a fingerprint, signed or unsigned."""
+        """Return the lower bound of the true count of a fingerprint, signed or unsigned."""
         return self._bounds_of(_signed(key))[0]
 
     def upper(self, key: int) -> float:
-        """Upper bound of the true count of a fingerprint, signed or unsigned."""
+        """Return the upper bound of the true count of a fingerprint, signed or unsigned."""
         return self._bounds_of(_signed(key))[1]
 
     @abstractmethod
     def _bounds_of(self, key: int) -> tuple[float, float]:
-        """Lower and upper bound of the true count of a key, which is a signed 64-bit integer."""
+        """Return lower and upper bound of the true count of a key, given as a signed 64-bit integer."""
 
     @abstractmethod
     def histogram(self, k: int | None = None) -> Histogram:
-        """Hottest ``k`` keys (default: all tracked) as shares of ``total``."""
+        """Return the hottest ``k`` keys (default: all tracked) as shares of ``total``."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Memory held by the sketch's arrays, in bytes."""
+        """Memory of the sketch's arrays, in bytes."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Stored form: versioned, checksummed, the same for the same history."""
+        """Return the stored form: versioned, checksummed, and equal for equal updates."""
 
     @classmethod
     @abstractmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what ``to_bytes`` wrote."""
+        """Read the stored form of ``to_bytes``."""
 
 
 def _signed(key: object) -> int:
-    """A fingerprint as ``update_many`` sees it: signed, an unsigned one bit for bit."""
+    """Return a fingerprint as a signed integer; an unsigned one is reinterpreted bit for bit."""
     try:
         number = operator.index(key)  # type: ignore[arg-type]
     except TypeError:
@@ -152,6 +156,6 @@ def _signed(key: object) -> int:
 
 
 def _exact_sum(weights: NDArray[np.integer]) -> int:
-    """Sum of weights; beyond ``MAX_TOTAL`` a float is near enough, and does not wrap around."""
+    """Sum of weights, exact up to ``MAX_TOTAL``; above, rounded to a float, which does not wrap around."""
     rough = float(weights.sum(dtype=np.float64))
     return int(rough) if rough > MAX_TOTAL else int(weights.sum(dtype=np.int64))

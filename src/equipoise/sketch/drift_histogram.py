@@ -1,4 +1,4 @@
-"""DR's counter histogram: it samples ever fewer rows, and forgets rare keys unless the hot ones are changing."""
+"""DR's counter histogram: samples ever fewer rows, and drops rare keys unless the hot keys are changing."""
 
 import math
 from typing import Any, Self
@@ -10,24 +10,23 @@ from numpy.typing import NDArray
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
-from equipoise.framing import pack_array, seal, unpack_array, unseal
+from equipoise.framing import pack_array, reading, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
 from equipoise.sketch.base import Sketch
-from equipoise.sketch.drift_contents import KIND, Entries, Settings, State, Stored, check_contents, new_entries
+from equipoise.sketch.drift_state import KIND, Entries, Settings, State, Stored, check_stored, new_entries
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sampling import SamplingError, mixed, uniform
 from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
-from equipoise.sketch.validation import reading
 
 
 def _heaviest_first(weights: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Order of decreasing weight, ties in the order in which they came."""
+    """Return the order of decreasing weight, ties in order of arrival."""
     return np.argsort(-weights, kind="stable")
 
 
 def _most_lost(entries: Entries, dropped: NDArray[np.intp]) -> float:
-    """Largest weight that any key loses, now and before, if these entries are dropped."""
+    """Return the largest weight that any key loses, earlier cuts included, if these entries are dropped."""
     return float((entries.weights[dropped] + entries.missed[dropped]).max(initial=0.0))
 
 
@@ -43,7 +42,7 @@ def _sample(
     lost: float,
     random: Any,
 ) -> tuple[int, int, float]:
-    """Sample fingerprints from ``start`` on, up to one that fills the entries; returns the next, size and norm."""
+    """Sample fingerprints from ``start`` until the entries are full; return the next position, size and norm."""
     stride = 0 if len(weights) == 1 else 1
     for i in range(start, len(fingerprints)):
         weight = float(weights[i * stride])
@@ -68,10 +67,10 @@ def _sample(
 
 
 @kernel
-def _departure(entries: Any, rank: Any, history: Any, take: int, smallest: float) -> float:
-    """How far the former top keys have fallen below the present ones, in ranks plus weight."""
+def _departure(entries: Any, rank: Any, last_top: Any, take: int, smallest: float) -> float:
+    """Return how far the former top keys have fallen below the present top, in ranks plus weight."""
     distance = 0.0
-    for key in history:
+    for key in last_top:
         entry = get(entries.table_keys, entries.table_values, key)
         if entry == EMPTY:
             distance += (len(rank) - take) + smallest
@@ -81,12 +80,12 @@ def _departure(entries: Any, rank: Any, history: Any, take: int, smallest: float
 
 
 class DriftHistogram(Sketch):
-    """Hot keys by sampling that backs off, with room that grows while the hot keys change.
+    """Find hot keys by sampling at a falling rate, with room that grows while the hot keys change.
 
-    Whenever the number of tracked keys reaches the hard boundary, sampling backs off, and the present top keys
-    are compared with those of the boundary before. If many have left the top, keys are drifting: nothing is
-    dropped, and the boundary is raised. If not, the lightest keys are dropped, and after enough quiet
-    boundaries the boundary is lowered again.
+    When the number of tracked keys reaches the hard boundary, the sampling rate is lowered, and the top keys are
+    compared with the top keys at the boundary before. If many have left the top, keys are drifting: nothing is
+    dropped, and the boundary is raised. Otherwise the lightest keys are dropped, and after enough boundaries without
+    drift the boundary is lowered again.
 
     Guarantees
     ----------
@@ -94,15 +93,15 @@ class DriftHistogram(Sketch):
       largest weights dropped by the cuts before the key came in; a key not tracked has at most the largest
       ``weight + missed`` ever dropped.
     - Later, the same holds for the sampled weights, and the bounds add what Freedman's inequality says about sampling:
-      for any one key that is asked for, they fail with a probability of at most ``FAILURE_PROBABILITY``, 1e-9.
-    - Both also after ``merge``, if the two inputs were sampled independently: give parallel sketches different
-      seeds, or inputs that differ before their first boundary (the keys met until then go into the seed).
-    - Stated shares never add up to more than 1; weight lost to cuts counts as weight of the rest.
-    - Without drift there are fewer than ``hard_boundary + soft_boundary`` keys. While drift goes on, memory grows.
+      for any single key, they fail with a probability of at most ``FAILURE_PROBABILITY``, 1e-9.
+    - Both hold after ``merge``, if the two inputs were sampled independently: give parallel sketches different
+      seeds, or inputs that differ before their first boundary (the keys up to it are mixed into the seed).
+    - Stated shares add up to at most 1; weight lost to cuts counts as weight of the rest.
+    - Without drift there are fewer than ``hard_boundary + soft_boundary`` keys. While keys drift, memory grows.
 
     Differs from the paper
     ----------------------
-    The paper only names the method; this follows its code, with these repairs and choices.
+    The paper only names the method. This follows its code, with these corrections and choices.
 
     - The hard boundary starts at ``hard_boundary`` and never falls below it; the code starts at 0 and can return there.
     - Drift boundary and history weight are real numbers; the code reads them as integers, that is as 0. The drift
@@ -111,23 +110,24 @@ class DriftHistogram(Sketch):
       long streams the weights outgrow the ranks, and drift tends to the mean relative shortfall of the
       top keys that left, which has no unit. Parameters for which its denominator could be 0 or negative
       (``hard_boundary < 2 * take``) are refused.
-    - Weights are honoured. A row heavier than the present scale is always taken in, with its own weight.
-    - ``merge`` adds the weights of both sides, cuts if there are too many, and takes the merged top keys as history.
-      Estimates are normalised to the rows seen after adding, not before: this leaves the weights a martingale, so
-      that the bounds survive. Until sampling backs off, both are the same.
-    - There is no reset: a new sketch is an empty one.
-    - Bounds are ours.
+    - Rows have weights. A row heavier than the present scale is always sampled, with its own weight.
+    - ``merge`` adds the weights of both sides, cuts if there are too many keys, and takes the merged top keys as the
+      top keys of the last boundary. Estimates are normalised to the rows seen after adding, not before: the weights
+      stay a martingale, so the bounds hold. Until sampling backs off, both are the same.
+    - There is no reset; make a new sketch instead.
+    - The paper and its code have no bounds.
 
     Parameters
     ----------
     take
-        Number of top keys compared from boundary to boundary (TAKE).
+        Number of top keys that are compared between boundaries (TAKE).
     soft_boundary
-        By how much the hard boundary is raised or lowered (SOFT).
+        Step by which the hard boundary is raised or lowered (SOFT).
     hard_boundary
-        Number of tracked keys at which the first boundary is met (HB); ``None``: as ``soft_boundary``.
+        Number of tracked keys at the first boundary (HB); ``None``: equal to ``soft_boundary``.
     compaction
-        How many keys below the hard boundary a cut leaves (COMPACTION); ``None``: a quarter of ``hard_boundary``.
+        A cut leaves this many keys fewer than the hard boundary (COMPACTION); ``None``: a quarter of
+        ``hard_boundary``.
     backoff
         Factor by which each boundary lowers the sampling rate (BACKOFF).
     drift_boundary
@@ -135,16 +135,16 @@ class DriftHistogram(Sketch):
     drift_history_weight
         Weight of the past in the smoothed drift (DRIFT_HISTORY_WEIGHT).
     solidarity
-        Quiet boundaries until the hard boundary is lowered (SOLIDARITY).
+        Boundaries without drift until the hard boundary is lowered (SOLIDARITY).
     seed
         Seed of the sampling.
     hash_seed
-        Seed of the fingerprints that are fed in.
+        Seed of the counted fingerprints.
 
     References
     ----------
-    Zvara, Szabó, Lóránt, Benczúr: System-aware dynamic partitioning for batch and streaming workloads, 2021; the
-    method itself is only in its code, zzvara/dynamic-repartitioning, class Conceptier.
+    Zvara, Szabó, Lóránt, Benczúr: System-aware dynamic partitioning for batch and streaming workloads, 2021. The
+    method is described only by its code, zzvara/dynamic-repartitioning, class Conceptier.
     Freedman: On tail probabilities for martingales, Annals of Probability 1975.
     Duffield, Lund, Thorup: Learn more, sample less, IEEE Transactions on Information Theory 2005.
 
@@ -193,7 +193,7 @@ class DriftHistogram(Sketch):
         self.total = 0
         self._random = np.array([seed], dtype=np.uint64)  # state of splitmix64
         self._state = State(self.settings.hard_boundary, self.settings.drift_boundary)
-        self._history = np.empty(0, dtype=np.int64)  # top keys of the last boundary
+        self._last_top = np.empty(0, dtype=np.int64)  # top keys of the last boundary
         self._entries = new_entries(self.settings.hard_boundary)
         self._size = 0
 
@@ -208,13 +208,13 @@ class DriftHistogram(Sketch):
         self.total += int(weights.sum()) if len(weights) == len(keys) else len(keys)
 
     def _meet_boundary(self) -> None:
-        """Back off; then make more room, or drop the lightest keys, by how much the top keys have changed."""
+        """Lower the sampling rate; then make room if the top keys are drifting, else drop the lightest keys."""
         settings, state, used = self.settings, self._state, self._used()
         order = _heaviest_first(used.weights)
         keep = len(order)
         state.scale *= settings.backoff
         self._random ^= mixed(np.bitwise_xor.reduce(used.keys.view(np.uint64)))
-        if len(self._history) == 0 or self._is_drifting(order):
+        if len(self._last_top) == 0 or self._is_drifting(order):
             state.boundary += settings.soft_boundary
             state.quiet = 0
         else:
@@ -224,23 +224,23 @@ class DriftHistogram(Sketch):
                 state.quiet = 0
             keep = state.boundary - settings.compaction
         state.lost = max(state.lost, _most_lost(used, order[keep:]))
-        self._history = used.keys[order[: settings.take]]
+        self._last_top = used.keys[order[: settings.take]]
         self._put(used, order[:keep])
 
     def _is_drifting(self, order: NDArray[np.intp]) -> bool:
-        """Bring the smoothed drift up to date and compare it with its boundary."""
+        """Update the smoothed drift and return whether it exceeds its boundary."""
         take, width = self.settings.take, len(order)
         smallest = float(self._entries.weights[order[take - 1]])
         rank = np.empty(width, dtype=np.int64)
         rank[order] = np.arange(width)
         farthest = take * ((smallest - take + width) + (smallest - 2 * take + width)) / 2
-        drift = _departure(self._entries, rank, self._history, take, smallest) / farthest
+        drift = _departure(self._entries, rank, self._last_top, take, smallest) / farthest
         past = self.settings.drift_history_weight
         self._state.drift = self._state.drift * past + drift * (1 - past)
         return self._state.drift > self.settings.drift_boundary
 
     def _merged(self, other: Self) -> Self:
-        """Sketch of both inputs together; a key missing on one side may have been lost there to cuts."""
+        """Merge; a key that is missing on one side may have been lost there to cuts."""
         if self.settings != other.settings:
             raise MismatchError(
                 f"cannot merge {self.settings} with {other.settings}; make both with the same parameters"
@@ -258,13 +258,13 @@ class DriftHistogram(Sketch):
             lost=max(mine.lost + theirs.lost, _most_lost(entries, order[keep:])),
             quiet=min(mine.quiet, theirs.quiet),
         )
-        met_boundary = len(self._history) + len(other._history) > 0
-        history = entries.keys[order[: self.settings.take if met_boundary else 0]]
+        met_boundary = len(self._last_top) + len(other._last_top) > 0
+        last_top = entries.keys[order[: self.settings.take if met_boundary else 0]]
         random = mixed((self._random + other._random)[0])
-        return self._holding(self.settings, self.total + other.total, random, state, history, entries, order[:keep])
+        return self._holding(self.settings, self.total + other.total, random, state, last_top, entries, order[:keep])
 
     def _united(self, other: Self) -> Entries:
-        """Entries of both, added up, by increasing fingerprint."""
+        """Return the sums of the entries of both, by increasing fingerprint."""
         mine, theirs = self._used(), other._used()
         union = Union(mine.keys, theirs.keys)
         return mine._replace(
@@ -274,14 +274,14 @@ class DriftHistogram(Sketch):
         )
 
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """All tracked keys and their sampled weights as parts of ``total``, by decreasing weight."""
+        """Return all tracked keys and their sampled weights, scaled to ``total``, by decreasing weight."""
         used = self._used()
         counts = self._estimates(used)
         order = by_decreasing(counts, used.keys)
         return used.keys[order], counts[order]
 
     def histogram(self, k: int | None = None) -> Histogram:
-        """The ``k`` keys of largest sampled weight, as shares of all weight taken in."""
+        """Return the ``k`` keys of largest sampled weight, as shares of all sampled weight."""
         used = self._used()
         return bounded_histogram(
             used.keys,
@@ -294,13 +294,13 @@ class DriftHistogram(Sketch):
         )
 
     def _estimates(self, used: Entries) -> NDArray[np.float64]:
-        """Sampled weights, normalised to the rows seen."""
+        """Return sampled weights, normalised to the rows seen."""
         return used.weights * (self.total / self._state.norm if self.total else 1.0)
 
     def _bounds(
         self, weights: NDArray[np.float64], missed: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bounds of true counts, from the weights taken in and those that may have been lost."""
+        """Return bounds of true counts from sampled weights and from weights that may have been lost."""
         state, backoff = self._state, self.settings.backoff
         error = SamplingError.of(state.scale, math.log(state.scale) / math.log(backoff) if backoff > 1 else 0)
         return error.at_least(weights), np.minimum(error.at_most(weights + missed), float(self.total))
@@ -318,28 +318,28 @@ class DriftHistogram(Sketch):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the sketch's arrays, in bytes."""
-        return sum(array.nbytes for array in self._entries) + self._history.nbytes
+        """Memory of the sketch's arrays, in bytes."""
+        return sum(array.nbytes for array in self._entries) + self._last_top.nbytes
 
     def to_bytes(self) -> bytes:
-        """Stored form; its fields are those of ``Stored``."""
+        """Return the stored form; its fields are those of ``Stored``."""
         used = self._used()
-        arrays = (pack_array(array) for array in (self._history, used.keys, used.weights, used.missed))
+        arrays = (pack_array(array) for array in (self._last_top, used.keys, used.weights, used.missed))
         payload = Stored(self.settings, self.total, int(self._random[0]), self._state, *arrays)
         return seal(self.kind, self.format_version, payload)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what ``to_bytes`` wrote."""
+        """Read the stored form of ``to_bytes``."""
         with reading(cls.kind):
             stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), Stored)
             Settings.checked(**msgspec.structs.asdict(stored.settings))
-            history, keys = (unpack_array(array, np.int64) for array in (stored.history, stored.keys))
+            last_top, keys = (unpack_array(array, np.int64) for array in (stored.last_top, stored.keys))
             weights, missed = (unpack_array(array, np.float64) for array in (stored.weights, stored.missed))
             entries = Entries(*new_table(0), keys, weights, missed)
-            check_contents(stored, history, entries)
+            check_stored(stored, last_top, entries)
             return cls._holding(
-                stored.settings, stored.total, stored.random, stored.state, history, entries, np.arange(len(keys))
+                stored.settings, stored.total, stored.random, stored.state, last_top, entries, np.arange(len(keys))
             )
 
     @classmethod
@@ -349,23 +349,23 @@ class DriftHistogram(Sketch):
         total: int,
         random: int,
         state: State,
-        history: NDArray[np.int64],
+        last_top: NDArray[np.int64],
         entries: Entries,
         kept: NDArray[np.intp],
     ) -> Self:
-        """Sketch with the given contents."""
+        """Make a sketch with the given state and entries."""
         sketch = cls(**msgspec.structs.asdict(settings), seed=random)
-        sketch.total, sketch._state, sketch._history = total, state, history
+        sketch.total, sketch._state, sketch._last_top = total, state, last_top
         sketch._put(entries, kept)
         return sketch
 
     def _used(self) -> Entries:
-        """The entries in use."""
+        """Return the entries in use."""
         entries, used = self._entries, slice(self._size)
         return entries._replace(keys=entries.keys[used], weights=entries.weights[used], missed=entries.missed[used])
 
     def _put(self, entries: Entries, kept: NDArray[np.intp]) -> None:
-        """Hold some of the given entries, in their order, in arrays as long as the hard boundary says."""
+        """Replace the entries by some of the given ones, in arrays of the length of the hard boundary."""
         kept = np.sort(kept)
         self._entries, self._size = new_entries(self._state.boundary), len(kept)
         self._entries.keys[: self._size] = entries.keys[kept]

@@ -1,4 +1,4 @@
-"""The histogram of hot keys: what every sketch yields and every planner reads."""
+"""Histogram of hot keys, the output of every sketch and the input of every planner."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints
 
-_ROUNDING = 1e-9  # by this part of a share, each, rounding may lift their sum above 1
+_ROUNDING = 1e-9  # relative rounding error of a share; the sum may exceed 1 by as much for each
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Hottest keys with their share of the load, the share of the rest, and how sure that is.
+    """Hottest keys with their share of the load, and bounds of the error.
 
     Guarantees
     ----------
@@ -27,17 +27,17 @@ class Histogram:
     Parameters
     ----------
     fingerprints
-        The listed keys; sorted here, so any order will do.
+        The listed keys, in any order.
     shares
         Their share of the whole load, each in [0, 1], together at most 1.
     error
         Largest distance between a stated and a true share.
     unlisted
-        Upper bound of the share of any key not listed; ``None``: all that the listed ones leave.
+        Upper bound of the share of any key that is not listed; ``None``: the share that the listed keys leave.
     total
-        The load that was seen (rows, bytes, microseconds...): the weight of this histogram in a merge.
+        The observed load in rows, bytes, microseconds or another unit: the weight of this histogram in a merge.
     hash_seed
-        Seed of the fingerprints. Histograms and plans of different seeds are never mixed.
+        Seed of the fingerprints. Histograms and plans of different seeds cannot be combined.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Histogram:
         keys, values = keys[order], np.minimum(values[order], 1.0)
         if len(np.unique(keys)) != len(keys):
             raise InvalidArgumentError("a key is listed twice; add its shares first")
-        if unlisted is None:  # all that the listed keys leave, if each had its share less the error
+        if unlisted is None:  # what the listed keys leave if each has its share minus the error
             unlisted = max(0.0, 1.0 - float(values.sum())) + len(values) * error
         for name, value in (("unlisted", unlisted), ("total", total)):
             at_least(name, value, 0)
@@ -117,15 +117,15 @@ class Histogram:
             == (other.error, other.unlisted, other.total, other.hash_seed)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # holds arrays: compared by value, never a dictionary key
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and arrays cannot be hashed
 
     def share_of(self, key: int) -> float:
-        """Stated share of a key, 0 if it is not listed."""
+        """Return the stated share of a key, 0 if it is not listed."""
         at = np.flatnonzero(self.fingerprints == key)
         return float(self.shares[at[0]]) if len(at) else 0.0
 
     def top(self, k: int) -> Self:
-        """Only the ``k`` hottest keys; the others join the rest."""
+        """Return the histogram of the ``k`` hottest keys; the others count as rest."""
         if whole("the number of keys", k, 0) >= len(self):
             return self
         cut = min(1.0, float(self.shares[k]) + self.error)
@@ -140,7 +140,7 @@ class Histogram:
 
     @classmethod
     def merge(cls, *parts: "Histogram") -> Self:
-        """Combine histograms of parts of one load, each weighted by its ``total``.
+        """Merge histograms of parts of one load, each weighted by its ``total``.
 
         Examples
         --------
@@ -156,10 +156,10 @@ class Histogram:
         return cls._weighted(parts, weights, total)
 
     def blend(self, newer: "Histogram", weight: float = 0.8, *, keep: int | None = None) -> Self:
-        """Decayed record of the past: ``weight`` of this histogram, the rest of the ``newer`` one.
+        """Return the decayed average of this histogram, with ``weight``, and of a ``newer`` one.
 
-        A key missing on one side counts as share 0 there, as in DR's retention rule; the error grows by
-        what such a key may have had. Only the ``keep`` hottest keys are listed; ``None``: those of both sides.
+        A key that is missing on one side counts as share 0 there, as in DR's retention rule; the error grows by the
+        share that such a key may have had. Only the ``keep`` hottest keys are listed; ``None``: the keys of both sides.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Lossy Counting: every key is counted, and forgotten while it stays rare."""
+"""Lossy Counting: counts every key, and drops keys that stay rare."""
 
 import math
 from typing import Any, NamedTuple, Self
@@ -10,23 +10,22 @@ from numpy.typing import NDArray
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table
-from equipoise.framing import pack_array, seal, unpack_array, unseal
+from equipoise.framing import pack_array, reading, require, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
-from equipoise.sketch.base import LEAST_SEED, Sketch
+from equipoise.sketch.base import LEAST_SEED, Sketch, Total
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
-from equipoise.sketch.validation import Total, reading, require
 
 _MIN_EPSILON = 2.0**-28  # entries are numbered by 32-bit integers
 _SMALLEST_ROOM = 16
 
 
 class _Entries(NamedTuple):
-    """Entries by number and the table that finds a key's entry.
+    """Entries, and the hash table from a key to its entry.
 
-    An entry is live while ``count + missed`` exceeds the number of completed windows. One that is not has been
-    dropped as far as anyone can see; its place is taken back when room is needed.
+    An entry is live while ``count + missed`` exceeds the number of completed windows. An entry that is not live counts
+    as dropped; its place is reused when room is needed.
     """
 
     table_keys: NDArray[np.int64]
@@ -56,7 +55,7 @@ def _new_entries(room: int) -> _Entries:
 def _count(
     entries: Any, fingerprints: Any, weights: Any, start: int, size: int, total: int, width: int
 ) -> tuple[int, int, int]:
-    """Count fingerprints from ``start`` on, up to one that finds no room; returns where, and the new size and total."""
+    """Count fingerprints from ``start`` until the entries are full; return the next position, size and total."""
     stride = 0 if len(weights) == 1 else 1
     completed = total // width
     left = width - total % width
@@ -75,7 +74,7 @@ def _count(
                 entries.table_keys[slot] = key
                 entries.table_values[slot] = entry
                 entries.keys[entry] = key
-            # a first occurrence that completes a window is dropped with it; the rest of the weight starts the next
+            # an occurrence that completes a window is dropped at its end; the rest of the weight starts the next window
             closing = 1 if left == 1 else 0
             entries.counts[entry] = weight - closing
             entries.missed[entry] = completed + closing
@@ -88,28 +87,28 @@ def _count(
 
 
 class LossyCounting(Sketch):
-    """All keys above a given share, in memory that grows with the logarithm of the input.
+    """Find all keys above a given share, in memory that grows with the logarithm of the input.
 
     Guarantees
     ----------
     - ``count <= true <= count + missed`` for a tracked key, ``true <= floor(total / width)`` for any other; both
-      margins are at most ``epsilon * total``. All of this also after ``merge``, at any point of a window.
+      margins are at most ``epsilon * total``. This holds after ``merge``, too, at any point of a window.
     - Every key seen more often than ``epsilon * total`` is tracked.
     - Without merges, the number of tracked keys is in the order of ``log(epsilon * total) / epsilon``.
     - A weight counts exactly like that many repetitions.
 
     Differs from the paper
     ----------------------
-    Nothing that can be seen. Entries are not dropped when a window ends but when their room is needed: whether an
-    entry is live follows from its count, its possible miss and the number of completed windows alone. So an
-    update takes constant time, amortised, however large its weight.
+    Results are the same. Entries are dropped when their room is needed instead of at the end of a window: whether an
+    entry is live follows from its count, its possible miss and the number of completed windows alone. So an update
+    takes constant time, amortised, whatever its weight.
 
     Parameters
     ----------
     epsilon
-        Largest error, as a share of the total, between 0 and 1; a window holds ``width = ceil(1 / epsilon)``.
+        Largest error, as a share of the total, between 0 and 1; a window has ``width = ceil(1 / epsilon)``.
     hash_seed
-        Seed of the fingerprints that are fed in.
+        Seed of the counted fingerprints.
 
     References
     ----------
@@ -140,7 +139,7 @@ class LossyCounting(Sketch):
 
     @property
     def completed(self) -> int:
-        """Number of completed windows, the upper bound of any key not tracked."""
+        """Number of completed windows: the upper bound of the count of a key that is not tracked."""
         return self.total // self._width
 
     def _feed(self, keys: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
@@ -160,7 +159,7 @@ class LossyCounting(Sketch):
         self._move(live.keys, live.counts, live.missed, room if 4 * len(live.keys) <= 3 * room else 2 * room)
 
     def _merged(self, other: Self) -> Self:
-        """Sketch of both inputs together; a key missing on one side may have been missed there in every window."""
+        """Merge; a key that is missing on one side may have been missed there in every window."""
         if (self.epsilon, self.hash_seed) != (other.epsilon, other.hash_seed):
             raise MismatchError(
                 f"cannot merge epsilon {self.epsilon}, hash seed {self.hash_seed} with "
@@ -173,7 +172,7 @@ class LossyCounting(Sketch):
         return self._holding(self.epsilon, self.hash_seed, self.total + other.total, union.keys, counts, missed)
 
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """All tracked keys and their counts, which are lower bounds, by decreasing count."""
+        """Return all tracked keys and their counts, which are lower bounds, by decreasing count."""
         live = self._live()
         order = by_decreasing(live.counts, live.keys)
         return live.keys[order], live.counts[order].astype(np.float64)
@@ -187,7 +186,7 @@ class LossyCounting(Sketch):
         return 0.0, float(self.completed)
 
     def histogram(self, k: int | None = None) -> Histogram:
-        """The ``k`` keys of largest count, which is their stated share."""
+        """Return the ``k`` keys of largest count; the count gives the stated share."""
         live = self._live()
         lower = live.counts.astype(np.float64)
         return bounded_histogram(
@@ -202,11 +201,11 @@ class LossyCounting(Sketch):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the sketch's arrays, in bytes."""
+        """Memory of the sketch's arrays, in bytes."""
         return sum(array.nbytes for array in self._entries)
 
     def to_bytes(self) -> bytes:
-        """Stored form; its fields are those of ``_Stored``."""
+        """Return the stored form; its fields are those of ``_Stored``."""
         live = self._live()
         order = np.argsort(live.keys)
         arrays = (pack_array(a[order]) for a in (live.keys, live.counts, live.missed))
@@ -214,7 +213,7 @@ class LossyCounting(Sketch):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what ``to_bytes`` wrote."""
+        """Read the stored form of ``to_bytes``."""
         with reading(cls.kind):
             stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), _Stored)
             arrays = [unpack_array(a, np.int64) for a in (stored.keys, stored.counts, stored.missed)]
@@ -223,7 +222,7 @@ class LossyCounting(Sketch):
             return sketch
 
     def _live(self) -> _Entries:
-        """The live entries, in the order in which they came."""
+        """Return the live entries in order of arrival."""
         counts, missed = self._entries.counts[: self._size], self._entries.missed[: self._size]
         live = np.flatnonzero(counts + missed > self.completed)
         return self._entries._replace(keys=self._entries.keys[live], counts=counts[live], missed=missed[live])
@@ -238,14 +237,14 @@ class LossyCounting(Sketch):
         counts: NDArray[np.int64],
         missed: NDArray[np.int64],
     ) -> Self:
-        """Sketch with the given entries."""
+        """Make a sketch with the given entries."""
         sketch = cls(epsilon, hash_seed=hash_seed)
         sketch.total = total
         sketch._move(keys, counts, missed, max(_SMALLEST_ROOM, 1 << len(keys).bit_length()))
         return sketch
 
     def _move(self, keys: NDArray[np.int64], counts: NDArray[np.int64], missed: NDArray[np.int64], room: int) -> None:
-        """Put the given entries into new arrays with so much room."""
+        """Replace the entries, in new arrays with the given room."""
         self._size = len(keys)
         self._entries = _new_entries(room)
         self._entries.keys[: self._size] = keys
@@ -257,7 +256,7 @@ class LossyCounting(Sketch):
 def _check(
     sketch: LossyCounting, keys: NDArray[np.int64], counts: NDArray[np.int64], missed: NDArray[np.int64]
 ) -> None:
-    """Refuse entries that no history leads to."""
+    """Refuse entries that no sequence of updates can produce."""
     kind = sketch.kind
     require(kind, len(keys) == len(counts) == len(missed), "its arrays have different lengths")
     require(kind, bool(np.all(keys[1:] > keys[:-1])), "its keys are not in order")

@@ -1,15 +1,15 @@
-"""Threshold sampling: which rows are taken in, and what that says about the rows there were.
+"""Threshold sampling of rows, and bounds of the true counts.
 
-At scale z, a row of weight w >= z is taken in as it is; a lighter one with probability w / z, and then counts as z.
-The sampled weight S of a key therefore expects its true weight T, and S - T is a martingale over the rows.
-Its steps are at most z, and its variance is the sum of w (z - w), at most (z - 1) T for weights of 1 or
-more. Freedman's inequality says that, but for a probability p, with L = ln(1 / p),
+At scale z, a row of weight w >= z is always sampled, with its weight. A lighter row is sampled with probability w / z,
+and then counts as z. The expected sampled weight S of a key is therefore its true weight T, and S - T is a martingale
+over the rows. Its steps are at most z, and its variance is the sum of w (z - w), at most (z - 1) T for weights of 1 or
+more. By Freedman's inequality, except with a probability p, with L = ln(1 / p),
 
     |S - T| <= zL/3 + sqrt((zL/3)^2 + 2 (z - 1) L T)
 
 in either direction. Solved for T, this gives the two bounds below. The scale grows as sampling backs off, at moments
-that depend on the sample; so p is shared out among all possible numbers j of back-offs, as 1 / ((j + 1)(j + 2)), which
-add up to 1. The sum of independent samples, each at a scale of at most z, keeps the bounds.
+that depend on the sample. So p is divided among all possible numbers j of back-offs, as 1 / ((j + 1)(j + 2)), which
+add up to 1. The bounds also hold for the sum of independent samples, each at a scale of at most z.
 """
 
 import math
@@ -44,14 +44,14 @@ def uniform(random: Any) -> float:
 
 @dataclass(frozen=True)
 class SamplingError:
-    """How far a true count may lie from its sampled weight.
+    """Largest distance between a true count and its sampled weight.
 
     Parameters
     ----------
     step
-        zL/3, of the largest step.
+        zL/3, the term of the largest step.
     spread
-        (z - 1) L, of the variance.
+        (z - 1) L, the term of the variance.
     """
 
     step: float
@@ -59,20 +59,20 @@ class SamplingError:
 
     @classmethod
     def of(cls, scale: float, backoffs: float) -> "SamplingError":
-        """Error after so many back-offs, which have led to a scale; none at a scale of 1."""
+        """Return the error at a scale that was reached after ``backoffs`` back-offs; none at a scale of 1."""
         if scale == 1:
             return cls(0.0, 0.0)
         log = math.log(2 * (backoffs + 1) * (backoffs + 2) / FAILURE_PROBABILITY)  # 2: either direction
         return cls(scale * log / 3, (scale - 1) * log)
 
     def at_least(self, sampled: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Lower bound of the true counts."""
+        """Return the lower bound of the true counts."""
         root = np.sqrt((self.spread - self.step) ** 2 + 2 * self.spread * sampled)
         bound: NDArray[np.float64] = np.where(sampled < 2 * self.step, 0.0, sampled - self.step + self.spread - root)
         return np.maximum(bound, 0.0)
 
     def at_most(self, sampled: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Upper bound of the true counts."""
+        """Return the upper bound of the true counts."""
         margin = self.step + self.spread
         bound: NDArray[np.float64] = sampled + margin + np.sqrt(margin**2 + 2 * self.spread * sampled)
         return bound

@@ -1,4 +1,4 @@
-"""What the sketches share: the order of tracked keys, the union of two, and their histogram."""
+"""Functions that the sketches share: order of keys, union of the keys of two sketches, histogram with bounds."""
 
 from typing import TypeVar
 
@@ -12,17 +12,17 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def by_decreasing(counts: NDArray[np.int64] | NDArray[np.float64], keys: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Order of decreasing count, ties by fingerprint."""
+    """Return the order of decreasing count, ties by fingerprint."""
     return np.lexsort((keys, -counts))
 
 
 class Union:
-    """The keys of two sketches, sorted, each once.
+    """Sorted union of the keys of two sketches.
 
     Parameters
     ----------
     left, right
-        Tracked keys of either sketch, in any order.
+        Tracked keys of the two sketches, in any order.
     """
 
     def __init__(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
@@ -33,7 +33,7 @@ class Union:
     def sum(
         self, left: NDArray[_Number], right: NDArray[_Number], missing: tuple[float, float] = (0, 0)
     ) -> NDArray[_Number]:
-        """Add values key by key; ``missing`` is what a key counts on the side that does not track it."""
+        """Add values key by key; ``missing`` holds the values of a key on a side that does not track it."""
         first = np.full(len(self.keys), missing[0], dtype=left.dtype)
         second = np.full(len(self.keys), missing[1], dtype=right.dtype)
         first[self._left] = left
@@ -51,7 +51,7 @@ def bounded_histogram(
     k: int | None,
     hash_seed: int,
 ) -> Histogram:
-    """Histogram of the ``k`` keys of largest stated count.
+    """Return the histogram of the ``k`` keys of largest stated count.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def bounded_histogram(
     untracked
         Upper bound of the true count of every other key.
     total, hash_seed
-        As of the sketch.
+        Attributes of the sketch.
     k
-        How many keys to list; ``None``: all.
+        Number of keys to list; ``None``: all.
     """
     k = None if k is None else whole("k", k, 0)
     order = by_decreasing(stated, keys)
@@ -72,7 +72,7 @@ def bounded_histogram(
     lower, upper = bounds
     error = np.maximum(upper - stated, stated - lower)[listed].max(initial=0.0)
     unlisted = upper[others].max(initial=untracked)
-    seen = max(total, 1)  # an empty sketch lists nothing, of nothing
+    seen = max(total, 1)  # an empty sketch has no keys; avoid a division by 0
     return Histogram(
         keys[listed],
         stated[listed] / seen,

@@ -1,4 +1,4 @@
-"""SpaceSaving: as many counters as there is room for, the smallest given away to each newcomer."""
+"""SpaceSaving: a fixed number of counters; a new key takes over the smallest."""
 
 from typing import Any, NamedTuple, Self
 
@@ -9,22 +9,21 @@ from numpy.typing import NDArray
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.fingerprint_table import EMPTY, fill, find, get, new_table, put, remove
-from equipoise.framing import pack_array, seal, unpack_array, unseal
+from equipoise.framing import pack_array, reading, require, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
-from equipoise.sketch.base import LEAST_SEED, Sketch
+from equipoise.sketch.base import LEAST_SEED, Sketch, Total
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
-from equipoise.sketch.validation import Total, reading, require
 
 _MAX_CAPACITY = 2**28  # counters are numbered by 32-bit integers, in a table of up to four slots each
 
 
 class _Counters(NamedTuple):
-    """Counters by number, the table that finds a key's counter, and a heap of the numbers.
+    """Counters, the hash table from a key to its counter, and a heap of the counters' numbers.
 
-    The heap has the smallest count at its top, and among equal ones the count reached first. It is in order
-    only once every counter is taken: nothing is evicted before.
+    The heap has the smallest count at its top, among equal counts the one reached first. It is ordered only once every
+    counter is used: before that, nothing is evicted.
     """
 
     table_keys: NDArray[np.int64]
@@ -34,7 +33,7 @@ class _Counters(NamedTuple):
     errors: NDArray[np.int64]
     since: NDArray[np.int64]  # total weight seen when the counter reached its count
     heap: NDArray[np.int32]
-    position: NDArray[np.int32]  # where in the heap a counter stands
+    position: NDArray[np.int32]  # position of each counter in the heap
 
 
 class _Stored(msgspec.Struct):
@@ -59,7 +58,7 @@ def _precedes(counters: Any, a: int, b: int) -> bool:
 
 @kernel
 def _sink(counters: Any, at: int) -> None:
-    """Move the counter at heap position ``at`` down, below all that precede it."""
+    """Move the counter at heap position ``at`` down, below all counters that precede it."""
     heap, position = counters.heap, counters.position
     moving = heap[at]
     while True:
@@ -79,7 +78,7 @@ def _sink(counters: Any, at: int) -> None:
 
 @kernel
 def _take_over(counters: Any, key: int) -> int:
-    """Give the first counter of the heap to ``key``; its count stays, as the newcomer's error."""
+    """Give the first counter of the heap to ``key``; its count becomes the error of the new key."""
     counter = counters.heap[0]
     remove(counters.table_keys, counters.table_values, counters.keys[counter])
     put(counters.table_keys, counters.table_values, key, counter)
@@ -90,7 +89,7 @@ def _take_over(counters: Any, key: int) -> int:
 
 @kernel(nogil=True)
 def _count(counters: Any, fingerprints: Any, weights: Any, size: int, total: int) -> tuple[int, int]:
-    """Count every fingerprint; returns the new size and total."""
+    """Count every fingerprint; return the new size and total."""
     capacity = len(counters.keys)
     stride = 0 if len(weights) == 1 else 1
     for i in range(len(fingerprints)):
@@ -119,30 +118,29 @@ def _count(counters: Any, fingerprints: Any, weights: Any, size: int, total: int
 
 
 class SpaceSaving(Sketch):
-    """Hot keys in a fixed number of counters.
+    """Find hot keys with a fixed number of counters.
 
     Guarantees
     ----------
     - For a tracked key ``count - error <= true <= count``, and ``error`` is at most the smallest count.
-    - A key that is not tracked was seen at most as often as the smallest count says, and not at all while
-      some counter is free.
-    - The smallest count is at most ``total / capacity``, so every key with more than that is tracked.
-    - All of this also after ``merge``, of full and of partly filled sketches.
+    - The true count of a key that is not tracked is at most the smallest count, and 0 while a counter is free.
+    - The smallest count is at most ``total / capacity``, so every key with a larger count is tracked.
+    - All of this holds after ``merge``, too, of full and of partly filled sketches.
     - A weight counts exactly like that many repetitions.
-    - Memory is 64 to 88 bytes per counter and never grows; an update takes time logarithmic in ``capacity``.
+    - Memory is 64 to 88 bytes per counter and does not grow; an update takes time logarithmic in ``capacity``.
 
     Differs from the paper
     ----------------------
-    Counters are in a heap instead of a list of buckets, so that any weight costs the same. Among equal minima
-    the count that was reached first is evicted, as in the reference implementations; the paper leaves it open.
-    The merge is that of Agarwal et al.; where counts are equal at the cut, it keeps the smaller error.
+    Counters are in a heap instead of a list of buckets, so that any weight costs the same. Among equal minima, the
+    count that was reached first is evicted, as in the reference implementations; the paper does not say which. The
+    merge is that of Agarwal et al.; among equal counts at the cut, it keeps the smaller error.
 
     Parameters
     ----------
     capacity
         Number of counters (m).
     hash_seed
-        Seed of the fingerprints that are fed in.
+        Seed of the counted fingerprints.
 
     References
     ----------
@@ -175,7 +173,7 @@ class SpaceSaving(Sketch):
 
     @property
     def smallest(self) -> int:
-        """Smallest count, the upper bound of any key not tracked; 0 while some counter is free."""
+        """Smallest count: the upper bound of the count of a key that is not tracked; 0 while a counter is free."""
         if self._size < self.capacity:
             return 0
         return int(self._counters.counts[self._counters.heap[0]])
@@ -184,7 +182,7 @@ class SpaceSaving(Sketch):
         self._size, self.total = _count(self._counters, keys, weights, self._size, self.total)
 
     def _merged(self, other: Self) -> Self:
-        """Sketch of both inputs together; a key missing on one side counts there as that side's smallest."""
+        """Merge; a key that is missing on one side counts there as the smallest count of that side."""
         if (self.capacity, self.hash_seed) != (other.capacity, other.hash_seed):
             raise MismatchError(
                 f"cannot merge capacity {self.capacity}, hash seed {self.hash_seed} with "
@@ -201,7 +199,7 @@ class SpaceSaving(Sketch):
         return self._holding(self.capacity, self.hash_seed, self.total + other.total, *contents)
 
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """All tracked keys and their counts, which are upper bounds, by decreasing count."""
+        """Return all tracked keys and their counts, which are upper bounds, by decreasing count."""
         taken = self._taken()
         order = by_decreasing(taken.counts, taken.keys)
         return taken.keys[order], taken.counts[order].astype(np.float64)
@@ -214,7 +212,7 @@ class SpaceSaving(Sketch):
         return float(count - error), float(count)
 
     def histogram(self, k: int | None = None) -> Histogram:
-        """The ``k`` keys of largest lower bound, which is their stated share."""
+        """Return the ``k`` keys of largest lower bound; the lower bound gives the stated share."""
         taken = self._taken()
         upper = taken.counts.astype(np.float64)
         lower = upper - taken.errors
@@ -230,11 +228,11 @@ class SpaceSaving(Sketch):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the sketch's arrays, in bytes."""
+        """Memory of the sketch's arrays, in bytes."""
         return sum(array.nbytes for array in self._counters)
 
     def to_bytes(self) -> bytes:
-        """Stored form; its fields are those of ``_Stored``."""
+        """Return the stored form; its fields are those of ``_Stored``."""
         taken = self._taken()
         order = np.lexsort((taken.since, taken.counts))
         arrays = (pack_array(a[order]) for a in (taken.keys, taken.counts, taken.errors, taken.since))
@@ -242,7 +240,7 @@ class SpaceSaving(Sketch):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what ``to_bytes`` wrote."""
+        """Read the stored form of ``to_bytes``."""
         with reading(cls.kind):
             stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), _Stored)
             arrays = [unpack_array(a, np.int64) for a in (stored.keys, stored.counts, stored.errors, stored.since)]
@@ -250,7 +248,7 @@ class SpaceSaving(Sketch):
             return cls._holding(stored.capacity, stored.hash_seed, stored.total, *arrays)
 
     def _taken(self) -> _Counters:
-        """The counters in use, by number."""
+        """Return the counters in use."""
         used = slice(self._size)
         return self._counters._replace(
             keys=self._counters.keys[used],
@@ -270,7 +268,7 @@ class SpaceSaving(Sketch):
         errors: NDArray[np.int64],
         since: NDArray[np.int64],
     ) -> Self:
-        """Sketch with the given counters, which are in order of eviction: a heap as they stand."""
+        """Make a sketch with the given counters, in order of eviction, which is a valid heap."""
         sketch = cls(capacity, hash_seed=hash_seed)
         sketch.total, sketch._size = total, len(keys)
         taken = sketch._taken()
@@ -286,7 +284,7 @@ def _check(
     errors: NDArray[np.int64],
     since: NDArray[np.int64],
 ) -> None:
-    """Refuse counters that no history leads to."""
+    """Refuse counters that no sequence of updates can produce."""
     kind = SpaceSaving.kind
     require(kind, len(keys) == len(counts) == len(errors) == len(since), "its arrays have different lengths")
     require(kind, len(keys) <= stored.capacity, f"{len(keys)} counters with a capacity of {stored.capacity}")

@@ -1,4 +1,4 @@
-"""Splitters: they route the messages of one key to several workers, for work whose results can be merged."""
+"""Splitters, which route the messages of one key to several workers, for work whose results can be merged."""
 
 from typing import Any
 
@@ -47,11 +47,11 @@ SPLITTERS: dict[str, type[Splitter]] = {
         DynamicKey,
     )
 }
-"""Every splitter by its name."""
+"""Splitters by name."""
 
 
 def make_splitter(name: str, **options: Any) -> Splitter:
-    """Make a splitter by its name, with the options of its class.
+    """Make a splitter by its name, with options of its class.
 
     Examples
     --------

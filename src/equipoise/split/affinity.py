@@ -1,4 +1,4 @@
-"""cAM: a key stays, for one window, at the worker that knows it already."""
+"""Affinity (cAM): during a window, a key stays at its first worker."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from equipoise.arguments import whole
 from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, hashed_workers, worker_of
-from equipoise.split.sticky import Placing, StickyKeys
+from equipoise.split.sticky import StickyKeys, StickySplitter
 
 
 @kernel(inline="always")
@@ -34,7 +34,7 @@ def _fill(
     loads: Any,
     targets: Any,
 ) -> tuple[int, int]:
-    """Route keys until there is no room for a new one; returns how many were routed and how many were new."""
+    """Route keys until the table is full; return the numbers of routed messages and of new keys."""
     placed = 0
     for i in range(len(keys)):
         slot = find(known, workers, keys[i])
@@ -52,20 +52,20 @@ def _fill(
     return len(keys), placed
 
 
-class Affinity(Placing):
-    """Cardinality-aware affinity with tuple counts (cAM): the candidate that knows the key, else the least loaded.
+class Affinity(StickySplitter):
+    """Cardinality-aware affinity with tuple counts (cAM): the candidate that has the key, else the least loaded.
 
     Guarantees
     ----------
-    - Within a window a key is never split: its messages all go to one of its ``choices`` workers.
-    - That worker is the one with the fewest messages of the window when the key first came in it.
-    - So within a window it is static PoTC of ``choices`` candidates, and nothing is remembered across windows.
+    - Within a window a key is never split: all its messages go to one of its ``choices`` workers.
+    - That worker had the fewest messages of the window when the key first occurred in it.
+    - So within a window this is static PoTC with ``choices`` candidates. Nothing is kept across windows.
 
     Differs from the paper
     ----------------------
-    Ties go to the first candidate; the authors' code of two choices sends them to the second (``ties_last``). Keys are
-    remembered exactly, as in the authors' runs of cAM. Their code of five choices remembers a key only when its last
-    candidate was chosen (``as_coded``), so that a key wanders until then.
+    Ties go to the first candidate; the authors' code for two choices sends them to the second (``ties_last``). Keys are
+    stored exactly, as in the authors' runs of cAM. Their code for five choices stores a key only when its last
+    candidate was chosen (``as_coded``); until then the key may change its worker.
 
     Parameters
     ----------
@@ -74,11 +74,11 @@ class Affinity(Placing):
     choices
         d, number of candidates of a key.
     window
-        Messages after which everything is forgotten; ``None``: when ``new_window`` is called.
+        Messages of a window; ``None``: a window ends when ``new_window`` is called.
     ties_last
         Send ties to the last candidate instead of the first.
     as_coded
-        Remember a key only at its last candidate, as the authors' code of more than two choices does.
+        Store a key only at its last candidate, as the authors' code for more than two choices does.
     seed
         Seed of the hash functions.
 
@@ -91,7 +91,7 @@ class Affinity(Placing):
     >>> splitter = Affinity(10, window=3, seed=1)
     >>> splitter.route([7, 7, 8, 7]).tolist()
     [0, 0, 4, 0]
-    >>> splitter.loads.sum()  # of the window that has just begun
+    >>> splitter.loads.sum()  # messages of the new window
     np.int64(1)
     """
 
@@ -116,7 +116,7 @@ class Affinity(Placing):
         self._seen = 0
 
     def new_window(self) -> None:
-        """Forget keys and loads."""
+        """Start a new window: clear keys and loads."""
         self._placed = StickyKeys()
         self._seen = 0
         self.loads[:] = 0

@@ -1,4 +1,4 @@
-"""What every splitter does: route a stream of keys to workers, one message after the other."""
+"""Base class of splitters, which route a stream of messages to workers by key."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -12,15 +12,15 @@ from equipoise.hashing import FINGERPRINT_SEED, as_fingerprints, hash_long
 from equipoise.kernels import kernel
 
 MAX_WORKERS = 2**20
-"""Largest number of workers; a choice is made of 32 bits of a hash, so the bias of a worker stays below 2**-11."""
+"""Largest number of workers. A choice uses 32 bits of a hash, so the bias of a worker stays below 2**-11."""
 
 
 @kernel(inline="always")
 def worker_of(key: int, start: int, workers: int) -> int:
-    """Worker that one hash function names for a key: the upper half of the hash, scaled to the workers.
+    """Return the worker of a key by one hash function: the upper half of the hash, scaled to the workers.
 
-    Spark computes the same for choice ``i`` of ``seed`` as
-    ``shiftright(shiftrightunsigned(xxhash64(seed, i, fingerprint), 32) * workers, 32)``, all of them BIGINT.
+    The equivalent in Spark, for choice ``i`` of ``seed``, is
+    ``shiftright(shiftrightunsigned(xxhash64(seed, i, fingerprint), 32) * workers, 32)``, with BIGINT throughout.
     """
     upper = np.uint64(hash_long(key, start)) >> np.uint64(32)
     return np.int64((upper * np.uint64(workers)) >> np.uint64(32))  # type: ignore[return-value]
@@ -34,7 +34,7 @@ def _starts(seed: int, out: Any) -> None:
 
 
 def hash_starts(seed: int, choices: int) -> NDArray[np.int64]:
-    """What :func:`worker_of` starts from, for the first ``choices`` hash functions of a seed."""
+    """Return the start values of :func:`worker_of` for the first ``choices`` hash functions of a seed."""
     starts = np.empty(choices, dtype=np.int64)
     _starts(seed, starts)
     return starts
@@ -47,7 +47,7 @@ def _workers_of(key: int, starts: Any, workers: int, out: Any) -> None:
 
 
 def hashed_workers(key: int, starts: NDArray[np.int64], workers: int) -> NDArray[np.int32]:
-    """Workers that the hash functions name for a key, in their order, repetitions included."""
+    """Return the workers of a key by each hash function, in their order, repetitions included."""
     out = np.empty(len(starts), dtype=np.int32)
     _workers_of(key, starts, workers, out)
     return out
@@ -55,7 +55,7 @@ def hashed_workers(key: int, starts: NDArray[np.int64], workers: int) -> NDArray
 
 @kernel(inline="always")
 def least_loaded(loads: Any) -> int:
-    """First of the workers with the smallest load."""
+    """Return the first of the workers with the smallest load."""
     best = 0
     for worker in range(1, len(loads)):
         if loads[worker] < loads[best]:
@@ -64,17 +64,18 @@ def least_loaded(loads: Any) -> int:
 
 
 class Splitter(ABC):
-    """Routes messages to workers by their key.
+    """Base class of splitters, which route messages to workers by their key.
 
-    An instance is one source. Several sources that know nothing of each other are several instances, made with the
-    same seed; sources that share what they know, as the global oracle of the PKG paper, are one instance that is given
-    the messages of all in the order of the stream. ``probe`` stands between the two.
+    An instance is one source. Independent sources are several instances with the same seed. Sources with shared
+    knowledge, like the global oracle of the PKG paper, are one instance that routes the messages of all sources in the
+    order of the stream. With ``probe``, independent sources learn the true loads from time to time.
 
     Guarantees
     ----------
     - Every message gets one worker in ``0 .. workers - 1``.
     - Equal arguments and equal streams give equal routes, in every process.
-    - The cuts between calls of ``route`` make no difference, as long as the clock, where there is one, stands still.
+    - Routes do not depend on how the stream is divided into calls of ``route``, except through the clock of splitters
+      that have one.
     - A message goes to one of the ``candidates`` of its key.
 
     Parameters
@@ -82,17 +83,17 @@ class Splitter(ABC):
     workers
         W, number of workers.
     seed
-        Seed of the hash functions; sources of one stream use the same.
+        Seed of the hash functions; all sources of a stream use the same.
     """
 
     name: ClassVar[str]
     """Name in options, tables and benchmarks."""
 
     coordinated: ClassVar[bool] = False
-    """Whether all sources of a stream have to be one instance, since a key's place is remembered."""
+    """Whether all sources of a stream must be one instance, because it stores the worker of each key."""
 
     memory: ClassVar[str] = "workers"
-    """What ``nbytes`` grows with: ``"workers"`` alone, or with the number of ``"keys"`` as well."""
+    """Whether ``nbytes`` grows with the number of ``"workers"`` alone, or with the number of ``"keys"``, too."""
 
     def __init__(self, workers: int, *, seed: int = 0) -> None:
         self.workers = whole("workers", workers, 1)
@@ -102,15 +103,15 @@ class Splitter(ABC):
         if self.seed >= 2**63:
             raise InvalidArgumentError(f"seed must be at most 2**63 - 1, got {seed}")
         self.loads: NDArray[np.int64] = np.zeros(self.workers, dtype=np.int64)
-        """Messages to each worker, as far as this source knows."""
+        """Messages sent to each worker, as far as known to this source."""
 
     def route(self, fingerprints: ArrayLike) -> NDArray[np.int32]:
-        """Worker of each message, in the order of the stream.
+        """Return the worker of each message, in the order of the stream.
 
         Parameters
         ----------
         fingerprints
-            Keys of the messages: 64-bit integers, as ``equipoise.fingerprints`` makes them.
+            Keys of the messages: 64-bit integers of ``equipoise.fingerprints``.
         """
         keys = as_fingerprints(fingerprints)
         targets = np.empty(len(keys), dtype=np.int32)
@@ -124,19 +125,19 @@ class Splitter(ABC):
 
     @abstractmethod
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """Workers that messages of a key go to, by what the splitter knows now; the last message's is among them."""
+        """Return the workers that messages of a key may go to at present, the worker of its last message included."""
 
     def probe(self, loads: ArrayLike, *, sources: int = 1, absolute: bool = False) -> None:
-        """Replace what this source believes of the loads by what the workers report (L_S P_T of the PKG paper).
+        """Replace the loads known to this source by the loads that the workers report (L_S P_T of the PKG paper).
 
         Parameters
         ----------
         loads
-            Messages that each worker has got from all sources.
+            Messages that each worker has received from all sources.
         sources
-            S, number of sources; each takes its share, ``loads // sources``, as the simulator of the paper does.
+            S, number of sources; each takes its share, ``loads // sources``, as in the simulator of the paper.
         absolute
-            Take the loads as they are, as the text of the paper says.
+            Take the loads undivided, as in the text of the paper.
         """
         reported = np.asarray(loads)
         if reported.shape != (self.workers,) or reported.dtype.kind not in "iu" or reported.min() < 0:
@@ -148,5 +149,5 @@ class Splitter(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the splitter's arrays, in bytes."""
+        """Memory of the splitter's arrays, in bytes."""
         return self.loads.nbytes

@@ -1,4 +1,4 @@
-"""D-Choices: hot keys get just as many choices as their load needs."""
+"""D-Choices: two choices for most keys, as many as their load needs for the hot keys."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from equipoise.split.hot_keys import HotKeySplitter
 
 @kernel
 def _feasible(choices: int, shares: Any, workers: int, slack: float) -> bool:
-    """Whether no prefix of the head is expected to overload the workers that it can reach."""
-    head = shares.sum()
-    tail = max(0.0, 1.0 - head)
+    """Return whether no prefix of the hot keys is expected to overload the workers that it can reach."""
+    hot = shares.sum()
+    tail = max(0.0, 1.0 - hot)
     inside = 0.0
     for prefix in range(1, len(shares) + 1):
         inside += shares[prefix - 1]
-        reached = 1.0 - ((workers - 1) / workers) ** (prefix * choices)  # expected part of the workers
-        carried = inside + reached**choices * (head - inside) + reached**2 * tail
+        reached = 1.0 - ((workers - 1) / workers) ** (prefix * choices)  # expected fraction of the workers
+        carried = inside + reached**choices * (hot - inside) + reached**2 * tail
         if carried > workers * reached * (1 / workers + slack):
             return False
     return True
@@ -38,31 +38,31 @@ def _find_choices(shares: Any, workers: int, slack: float) -> int:
 
 
 def find_choices(shares: ArrayLike, workers: int, *, slack: float = 1e-4) -> int:
-    """d, the smallest number of choices with which the head keys should not overload the workers they reach.
+    """Return d, the smallest number of choices with which hot keys should not overload the workers they reach.
 
     Parameters
     ----------
     shares
-        p_1 >= p_2 >= ..., shares of the head keys in the whole load; the rest is tail.
+        p_1 >= p_2 >= ..., shares of the hot keys in the whole load; the rest is tail.
     workers
         n, number of workers.
     slack
-        epsilon, tolerated excess of a worker over its fair share, as a part of the whole load.
+        epsilon, tolerated excess of a worker over its fair share, as a fraction of the whole load.
 
     Returns
     -------
     int
-        Between 2 and ``workers``, which stands for all workers.
+        Between 2 and ``workers``; ``workers`` means all workers.
 
     Examples
     --------
     >>> find_choices([0.2, 0.1, 0.05], workers=10)
     3
     """
-    head = np.asarray(shares, dtype=np.float64)
-    if head.ndim != 1 or not np.all(np.isfinite(head) & (head >= 0)) or np.any(np.diff(head) > 0):
-        raise InvalidArgumentError("shares of the head must be finite numbers of at least 0 that do not rise")
-    return int(_find_choices(head, whole("workers", workers, 1), at_least("slack", slack, 0)))
+    hot = np.asarray(shares, dtype=np.float64)
+    if hot.ndim != 1 or not np.all(np.isfinite(hot) & (hot >= 0)) or np.any(np.diff(hot) > 0):
+        raise InvalidArgumentError("shares must be finite numbers of at least 0 in decreasing order; sort them first")
+    return int(_find_choices(hot, whole("workers", workers, 1), at_least("slack", slack, 0)))
 
 
 @kernel(nogil=True)
@@ -73,38 +73,38 @@ def _rows(keys: Any, starts: Any, workers: int, out: Any) -> None:
 
 
 class DChoices(HotKeySplitter):
-    """D-Choices: two choices for the tail, d for the head, with d found from the shares of the head.
+    """D-Choices: two choices for most keys, d for the hot keys (the head), with d computed from their shares.
 
     Guarantees
     ----------
     - A message goes to the least loaded of the choices of its key, the first one on a tie.
-    - The two workers of a key while it is in the tail are among its workers while it is in the head.
-    - At every look, each key whose share of the messages so far exceeds ``threshold`` is in the head.
-    - d is the smallest number of at least 2 and p_1 W with which every prefix of the head is expected to load the
-      workers it reaches by at most 1/W + ``slack`` each; W, that is all workers, where there is none below.
+    - The two workers of a key before it is hot are among its workers while it is hot.
+    - At every refresh, each key whose share of the messages so far exceeds ``threshold`` is hot.
+    - d is the smallest number of at least 2 and p_1 W with which every prefix of the hot keys is expected to load the
+      workers it reaches by at most 1/W + ``slack`` each; W, that is all workers, if there is no smaller one.
 
     Differs from the paper
     ----------------------
-    Head and d are looked at every ``refresh`` messages instead of on every message of the head; the sketch is told
-    then, key by key, of the messages since. All prefixes are
-    tested, as in the text; the authors' code tests the first and the last. d is never below 2, which in the code it can
-    be. The sketch has 10 / ``threshold`` counters, where the code's 100 miss hot keys from 20 workers on, and
-    SpaceSaving's count is taken as the upper bound it is; the code adds its error once more.
+    The hot keys and d are updated every ``refresh`` messages instead of on every message of a hot key; at that time the
+    sketch counts the messages since the last update, key by key. All prefixes are tested, as in the text; the authors'
+    code tests the first and the last. d is at least 2; in the code it can be smaller. The sketch has 10 /
+    ``threshold`` counters; the code's 100 miss hot keys from 20 workers on. SpaceSaving's count is used as the upper
+    bound it is; the code adds its error to it.
 
     Parameters
     ----------
     workers
         n, number of workers.
     threshold
-        theta, share above which a key belongs to the head; default 1 / (5 n).
+        theta, share above which a key is hot; default 1 / (5 n).
     slack
-        epsilon, tolerated excess of a worker over its fair share, as a part of the whole load.
+        epsilon, tolerated excess of a worker over its fair share, as a fraction of the whole load.
     choices
-        d for all head keys, at least 2; ``None``: found from their shares.
+        d for all hot keys, at least 2; ``None``: computed from their shares.
     capacity
         Counters of the sketch; default 10 / ``threshold``.
     refresh
-        Messages between two looks at the head.
+        Messages between two updates of the hot keys.
     seed
         Seed of the hash functions.
 
@@ -119,7 +119,7 @@ class DChoices(HotKeySplitter):
     >>> splitter = DChoices(10, seed=1)
     >>> np.bincount(splitter.route(stream)).max() / 20_000
     np.float64(0.10005)
-    >>> splitter.head().tolist()
+    >>> splitter.hot_keys().tolist()
     [7]
     """
 

@@ -1,4 +1,4 @@
-"""Dynamic Key Grouping: keys that stay hot spread over one worker more at a time, and shrink back."""
+"""Dynamic Key Grouping: keys that stay hot get one more worker at a time, and lose them again."""
 
 import time
 from collections.abc import Callable
@@ -16,29 +16,29 @@ from equipoise.kernels import kernel
 from equipoise.split.base import Splitter, hash_starts, hashed_workers, worker_of
 from equipoise.split.key_space import BABY, FORGOTTEN, NEVER, OLD, KeySpace, append
 
-_MOST_MISSED_CYCLES = 8  # after a pause, more cycles than these would change nothing any more
+_MOST_MISSED_CYCLES = 8  # after a pause, more cycles than this change nothing
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Choices that the published text of DKG, its code and ours make differently.
+    """Choices in which the text of DKG, its code and this implementation differ.
 
     Parameters
     ----------
     check_interval
-        Seconds that must have passed since the width of a key was last asked about; below 0: none.
+        Seconds between two checks of the width of a key; below 0: check on every message.
     one_step
-        Whether a width falls by one at a time, instead of as far as it may.
+        Whether a width shrinks by one at a time, instead of as far as possible.
     whole_percents
-        Whether loads and thresholds are cut to whole percents.
+        Whether loads and thresholds are rounded down to whole percents.
     fills, swaps_ties
         See :func:`equipoise.split.key_space.promote`.
     old_every
         Cycles between promotions to Old.
     retention
-        Part of counts and loads that is kept at each cycle.
+        Fraction of counts and loads that is kept at each cycle.
     limit
-        Entries at which the babies are cut between cycles; ``None``: there may be any number.
+        Number of entries at which babies are dropped between cycles; ``None``: no limit.
     """
 
     check_interval: float
@@ -53,7 +53,7 @@ class Rules:
 
 @kernel(inline="always")
 def _load(loads: Any, worker: int, total: int, whole_percents: bool) -> float:
-    """Load of a worker in percent of all messages."""
+    """Return the load of a worker in percent of all messages."""
     if total == 0:
         return 0.0
     if whole_percents:
@@ -63,7 +63,7 @@ def _load(loads: Any, worker: int, total: int, whole_percents: bool) -> float:
 
 @kernel(inline="always")
 def _scan(loads: Any, first: int, width: int, total: int, limit: float, percents: bool) -> tuple[int, float, int]:
-    """First of the least loaded candidates, its load, and the number of candidates below the threshold."""
+    """Return the first of the least loaded candidates, its load, and the number of candidates below the threshold."""
     best, least, below = first, _load(loads, first, total, percents), 0
     for step in range(width):
         worker = first + step
@@ -92,7 +92,7 @@ def _route(
     loads: Any,
     targets: Any,
 ) -> tuple[int, int]:
-    """Route keys until there is no room for a new one; returns how many were routed and the number of entries."""
+    """Route keys until the table is full; return the numbers of routed messages and of entries."""
     workers = len(loads)
     total = loads.sum()
     narrow = min(2, workers)
@@ -137,7 +137,7 @@ def _route(
 
 
 class DynamicKeyGrouping(Splitter):
-    """Base of the implementations of DKG, which differ in their :class:`Rules` only."""
+    """Base of the implementations of DKG, which differ only in their :class:`Rules`."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class DynamicKeyGrouping(Splitter):
         self.warm_up = at_least("warm_up", warm_up, 0)
         fair = 100 / self.workers
         self.threshold = float(int(fair + sqrt(fair))) if rules.whole_percents else fair + sqrt(fair)
-        """Load in percent from which a worker is overloaded: T = L_i + sqrt(L_i)."""
+        """Load in percent at which a worker counts as overloaded: T = L_i + sqrt(L_i)."""
         self._starts = hash_starts(self.seed, 1)
         self._space = KeySpace(
             whole("expected_keys", expected_keys, 2),
@@ -172,7 +172,7 @@ class DynamicKeyGrouping(Splitter):
         self._cycles = 0
 
     def _manage(self, now: float) -> None:
-        """Run the cycles that are due, the first one at once."""
+        """Run the cycles that are due; the first is due at the start."""
         due = int((now - self._next_cycle) // self.cycle) + 1
         if due < 1:
             return
@@ -209,47 +209,47 @@ class DynamicKeyGrouping(Splitter):
             space.make_room()
 
     def width(self, key: int) -> int:
-        """Number of workers that a key may go to."""
+        """Return the number of workers that a key may go to."""
         return min(self._space.width(key), self.workers)
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """As many workers as the key is wide, side by side from the one that its hash names."""
+        """Return ``width(key)`` adjacent workers, starting with the worker of the key's hash."""
         first = int(hashed_workers(key, self._starts, self.workers)[0])
         return np.mod(np.arange(first, first + self.width(key)), self.workers).astype(np.int32)
 
     @property
     def nbytes(self) -> int:
-        """Memory held by loads and key space, in bytes."""
+        """Memory of loads and key space, in bytes."""
         return super().nbytes + self._space.nbytes
 
 
 class DynamicKey(DynamicKeyGrouping):
-    """Dynamic Key Grouping (DKG) with counts that decay: hot keys spread while they are hot.
+    """Dynamic Key Grouping (DKG) with decaying counts: hot keys have more workers while they are hot.
 
     Guarantees
     ----------
-    - A key goes to ``width(key)`` workers side by side, at least two where there are two.
-    - Only a key among the hottest, the Old ones, gets wider: by one worker a ``check_interval``, when all it has carry
-      100/W + sqrt(100/W) percent or more of the recent messages and the next one carries less.
-    - A key that is wider than two gets narrower, by one worker a ``check_interval``, while two of its workers are
-      below that threshold.
+    - A key goes to ``width(key)`` adjacent workers, at least two if there are two.
+    - Only the hottest keys, the Old ones, get wider: by one worker per ``check_interval``, if all workers of the key
+      have 100/W + sqrt(100/W) percent or more of the recent messages and the next worker has less.
+    - A key wider than two gets narrower, by one worker per ``check_interval``, while two of its workers are below that
+      threshold.
     - Memory does not grow with the number of keys.
-    - A change of the hot keys is followed in a few cycles, however long the stream was before.
+    - New hot keys are recognised within a few cycles, whatever the length of the stream before.
 
     Differs from the paper
     ----------------------
-    Counts and loads are halved at each cycle; the paper's are those of the whole stream, so that an old hot key stays
-    Old for good and an overload is never forgotten. Teenagers become Old at every cycle instead of every fourth. Widths
-    are asked about once a second and key; the text asks on every tuple and the code once a minute. Babies are also cut
-    when there are ``limit`` keys, so that memory is bounded; between cycles the paper's are not. A generation with room
-    is filled, without which, as printed, no key would ever leave the first.
+    Counts and loads are halved at each cycle. The paper counts over the whole stream, so that a key that was hot stays
+    Old forever and an overload never decays. Teenagers become Old at every cycle instead of every fourth. The width of
+    a key is checked once a second; in the text on every tuple, in the code once a minute. Babies are also dropped when
+    there are ``limit`` keys, so that memory is bounded; in the paper only at the end of a cycle. A generation with room
+    is filled; as printed, no key would ever leave the first generation.
 
     Parameters
     ----------
     workers
         W, number of workers.
     expected_keys
-        Expected number of keys that matter: a tenth of it can be Old.
+        Expected number of relevant keys: a tenth of it can be Old.
     cycle
         Seconds between two rounds of promotion.
     warm_up
@@ -257,11 +257,11 @@ class DynamicKey(DynamicKeyGrouping):
     check_interval
         Seconds between two changes of the width of a key.
     retention
-        Part of counts and loads that is kept at each cycle, in (0, 1].
+        Fraction of counts and loads that is kept at each cycle, in (0, 1].
     limit
-        Largest number of keys that are remembered.
+        Largest number of keys that are stored.
     clock
-        Gives seconds; it is asked once in each call of ``route``.
+        Returns seconds; called once in each call of ``route``.
     seed
         Seed of the hash function.
 
@@ -296,9 +296,11 @@ class DynamicKey(DynamicKeyGrouping):
         seed: int = 0,
     ) -> None:
         if not 0 < at_least("retention", retention, 0) <= 1:
-            raise InvalidArgumentError(f"retention is the part of the past that is kept, in (0, 1], got {retention}")
+            raise InvalidArgumentError(
+                f"retention must be the fraction of the past to keep, in (0, 1], got {retention}"
+            )
         if whole("limit", limit, 1) < 2 * expected_keys:
-            raise InvalidArgumentError(f"limit must be at least twice expected_keys, {2 * expected_keys}, got {limit}")
+            raise InvalidArgumentError(f"limit must be at least twice expected_keys ({2 * expected_keys}), got {limit}")
         rules = Rules(
             check_interval=at_least("check_interval", check_interval, 0),
             one_step=True,

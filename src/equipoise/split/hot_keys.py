@@ -1,4 +1,4 @@
-"""The head of the key distribution: hot keys, found on the way, that get more than two choices."""
+"""Base of D-Choices and W-Choices: hot keys, found by a sketch, get more than two choices."""
 
 from abc import abstractmethod
 from math import ceil
@@ -16,24 +16,24 @@ from equipoise.split.base import Splitter, hash_starts, hashed_workers
 from equipoise.split.partial_key import least_of_choices
 from equipoise.split.tournament import grow, new_tree, play_again
 
-_FEW = 16  # messages for which all workers are looked at one by one
+_FEW = 16  # number of messages up to which a scan over all workers is cheaper than building the tree
 
 
 class _Interval(NamedTuple):
-    """Keys since the last look: those of the head first, then the others as they came."""
+    """Keys since the last refresh: first the hot keys, then the others in order of arrival."""
 
     table_keys: NDArray[np.int64]
     table_values: NDArray[np.int32]
     keys: NDArray[np.int64]
-    counts: NDArray[np.int64]  # messages that the sketch has not been told of
+    counts: NDArray[np.int64]  # messages that the sketch has not counted yet
 
 
-def _new_interval(head: NDArray[np.int64], length: int) -> _Interval:
-    """An interval that has room for as many keys as it has messages."""
-    keys = np.empty(len(head) + length, dtype=np.int64)
-    keys[: len(head)] = head
+def _new_interval(hot: NDArray[np.int64], length: int) -> _Interval:
+    """Return an interval with room for the hot keys and for one key per message."""
+    keys = np.empty(len(hot) + length, dtype=np.int64)
+    keys[: len(hot)] = hot
     interval = _Interval(*new_table(len(keys)), keys, np.zeros(len(keys), dtype=np.int64))
-    fill(interval.table_keys, interval.table_values, head)
+    fill(interval.table_keys, interval.table_values, hot)
     return interval
 
 
@@ -50,10 +50,10 @@ def _route(
     tree: Any,
     targets: Any,
 ) -> int:
-    """Tail keys to the less loaded of two workers, the ``hot`` ones to the least loaded of their row of choices.
+    """Route the first ``hot`` keys to the least loaded of their row of choices, others to the less loaded of two.
 
-    Where there is a ``tree``, the hot ones go to the least loaded of all workers, which it names. Counts all but the
-    first ``counted`` messages; returns the number of keys of the interval.
+    If there is a ``tree``, hot keys go to the least loaded of all workers, which is its root. Messages are counted,
+    except the first ``counted``. Return the number of keys of the interval.
     """
     one_row = choices.shape[0] == 1
     everywhere = len(tree) > 0
@@ -88,10 +88,10 @@ def _route(
 
 
 class HotKeySplitter(Splitter):
-    """Two choices for the keys of the tail, more for those of the head: what D-Choices and W-Choices share.
+    """Base of D-Choices and W-Choices: two choices for most keys, more for the hot keys.
 
-    The head is what SpaceSaving says has a share above a threshold. It is looked at on message 1, 2, 3, 5, 9 and so
-    on, at intervals that double up to ``refresh``; that message is counted first, so that ``refresh=1`` is the
+    A key is hot if its share by SpaceSaving exceeds a threshold. The hot keys are updated on message 1, 2, 3, 5, 9 and
+    so on, at intervals that double up to ``refresh``. That message is counted first, so that ``refresh=1`` is the
     algorithm as printed.
     """
 
@@ -107,29 +107,29 @@ class HotKeySplitter(Splitter):
         self._starts = hash_starts(self.seed, min(2, self.workers))
         self._sketch = SpaceSaving(self.capacity)
         self._seen = 0  # messages routed
-        self._next_look = 0
+        self._next_refresh = 0
         self._tree = new_tree(self.workers)
         self._begin(np.empty(0, dtype=np.int64), np.zeros((1, 1), dtype=np.int32), 1)
 
-    def _begin(self, head: NDArray[np.int64], choices: NDArray[np.int32], length: int) -> None:
-        """Begin an interval of so many messages with this head."""
+    def _begin(self, hot: NDArray[np.int64], choices: NDArray[np.int32], length: int) -> None:
+        """Start an interval of ``length`` messages with these hot keys."""
         self._choices = choices
-        self._hot = self._size = len(head)
-        self._interval = _new_interval(head, length)
+        self._hot = self._size = len(hot)
+        self._interval = _new_interval(hot, length)
 
     def _route(self, keys: NDArray[np.int64], targets: NDArray[np.int32]) -> None:
         done = 0
         while done < len(keys):
             counted = 0
-            if self._seen == self._next_look:
+            if self._seen == self._next_refresh:
                 counted = 1
-                self._look(keys[done : done + 1])
-            stop = min(len(keys), done + self._next_look - self._seen)
-            part = slice(done, stop)
-            # building the tree costs as much as looking at all workers for a few messages
+                self._refresh(keys[done : done + 1])
+            stop = min(len(keys), done + self._next_refresh - self._seen)
+            now = slice(done, stop)
+            # building the tree costs as much as scanning all workers for a few messages
             everywhere = self._choices.shape == (1, self.workers) and stop - done > _FEW
             self._size = _route(
-                keys[part],
+                keys[now],
                 counted,
                 self._starts,
                 self._interval,
@@ -138,33 +138,33 @@ class HotKeySplitter(Splitter):
                 self._hot,
                 self.loads,
                 self._tree if everywhere else self._tree[:0],
-                targets[part],
+                targets[now],
             )
             self._seen += stop - done
             done = stop
 
-    def _look(self, message: NDArray[np.int64]) -> None:
-        """Count what came since the last look and this message, find the head, and give its keys their workers."""
+    def _refresh(self, message: NDArray[np.int64]) -> None:
+        """Count the messages since the last refresh and this one, find the hot keys, and choose their workers."""
         fresh = np.flatnonzero(self._interval.counts[: self._size])
         self._sketch.update_many(self._interval.keys[fresh], self._interval.counts[fresh])
         self._sketch.update_many(message)
         keys, counts = self._sketch.entries()
         shares = counts / self._sketch.total
-        head = slice(int(np.searchsorted(-shares, -self.threshold, side="left")))
+        hot = slice(int(np.searchsorted(-shares, -self.threshold, side="left")))
         length = min(self.refresh, max(1, self._seen))
-        self._begin(keys[head], self._widen(keys[head], shares[head]), length)
-        self._next_look += length
+        self._begin(keys[hot], self._widen(keys[hot], shares[hot]), length)
+        self._next_refresh += length
 
     @abstractmethod
     def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Workers of the head keys, which come by decreasing share: a row each, or one row for all of them."""
+        """Return the workers of the hot keys, given by decreasing share: a row for each, or one row for all."""
 
-    def head(self) -> NDArray[np.int64]:
-        """The hot keys, as of the last look."""
+    def hot_keys(self) -> NDArray[np.int64]:
+        """Return the hot keys as of the last refresh, sorted."""
         return np.sort(self._interval.keys[: self._hot])
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """The row of choices of a head key, else two workers, as of the last look."""
+        """Return the choices of a hot key, or the two workers of another key, as of the last refresh."""
         entry = int(get(self._interval.table_keys, self._interval.table_values, key))
         if entry == EMPTY or entry >= self._hot:
             return hashed_workers(key, self._starts, self.workers)
@@ -172,6 +172,6 @@ class HotKeySplitter(Splitter):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by loads, their tournament, sketch and the keys since the last look, in bytes."""
+        """Memory of loads, tournament tree, sketch and the keys since the last refresh, in bytes."""
         interval = sum(array.nbytes for array in self._interval)
         return super().nbytes + self._sketch.nbytes + self._choices.nbytes + self._tree.nbytes + interval

@@ -1,4 +1,4 @@
-"""Key grouping: every key at the one worker that its hash names."""
+"""Key grouping: each key goes to the worker of its hash."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ def _route(keys: Any, start: int, loads: Any, targets: Any) -> None:
 
 
 class KeyGrouping(Splitter):
-    """Key grouping (KG): hashing, as stream engines do it by default.
+    """Key grouping (KG): hash partitioning, the default of stream engines.
 
     Guarantees
     ----------
     - All messages of a key go to one worker, at every source of the same seed.
-    - A route depends on the key and the seed alone.
+    - A route depends only on the key and the seed.
 
     Differs from the paper
     ----------------------
-    The hash is XXH64 where the paper's simulator has Murmur.
+    The hash is XXH64; the paper's simulator uses Murmur.
 
     Parameters
     ----------
@@ -56,5 +56,5 @@ class KeyGrouping(Splitter):
         _route(keys, self._starts[0], self.loads, targets)
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """The one worker of the key."""
+        """Return the worker of the key, alone."""
         return hashed_workers(key, self._starts, self.workers)

@@ -1,4 +1,4 @@
-"""DKG's key space: three generations of keys, of which only the oldest may spread further."""
+"""Key space of DKG: three generations of keys, of which only the oldest may get more workers."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from equipoise.fingerprint_table import EMPTY, fill, get, new_table
 from equipoise.kernels import kernel
 
 BABY, TEENAGE, OLD, FORGOTTEN = 0, 1, 2, 3
-"""Generations. A forgotten key is kept only where its width has to be."""
+"""Generations. A forgotten key is kept only if its width must be kept."""
 
 NEVER = -np.inf
 
@@ -17,20 +17,20 @@ _FIRST_CAPACITY = 1024
 
 
 class Entries(NamedTuple):
-    """What is known of each key; an entry's number is what the table finds."""
+    """Entries of the keys, and the hash table from a key to the number of its entry."""
 
     table_keys: NDArray[np.int64]
     table_values: NDArray[np.int32]
     keys: NDArray[np.int64]
     counts: NDArray[np.int64]
     generations: NDArray[np.int8]
-    widths: NDArray[np.int32]  # number of workers the key may go to
-    checked: NDArray[np.float64]  # when it was last asked whether the width should change
+    widths: NDArray[np.int32]  # number of workers that the key may go to
+    checked: NDArray[np.float64]  # time of the last check of the width
 
 
 @kernel(inline="always")
 def append(entries: Any, size: int, slot: int, key: int) -> None:
-    """Make a new key, whose free slot of the table is known, a baby."""
+    """Add a new key as a baby, in a given free slot of the table."""
     entries.table_keys[slot] = key
     entries.table_values[slot] = size
     entries.keys[size] = key
@@ -43,20 +43,20 @@ def append(entries: Any, size: int, slot: int, key: int) -> None:
 def promote(
     source: list[int], target: list[int], counts: NDArray[np.int64], capacity: int, *, fills: bool, swaps_ties: bool
 ) -> None:
-    """Move the keys of largest count up one generation, against the smallest there (algorithm 3).
+    """Promote the keys of largest count by one generation, in exchange for the smallest there (algorithm 3).
 
     Parameters
     ----------
     source, target
-        Entries of the younger and of the older generation; both are put in order of decreasing count and changed.
+        Entries of the younger and of the older generation; both are sorted by decreasing count and changed.
     counts
         Count of each entry.
     capacity
         Number of keys in the older generation.
     fills
-        Fill up an older generation that has room, as the authors' code does.
+        Whether an older generation with room is filled, as in the authors' code.
     swaps_ties
-        Swap keys of equal counts, as printed.
+        Whether keys of equal counts are swapped, as printed.
     """
     source.sort(key=lambda entry: -counts[entry])
     target.sort(key=lambda entry: -counts[entry])
@@ -74,14 +74,14 @@ def promote(
 
 
 class KeySpace:
-    """Keys in three generations: babies by the thousand, some teenagers, a few old ones.
+    """Keys in three generations: many babies, some teenagers, a few old ones.
 
     Parameters
     ----------
     expected_keys
-        Of these, 10 % can be old, 40 % teenagers, and 50 % babies that outlive a cycle.
+        Expected number of keys. 10 % of it can be old, 40 % teenagers, and 50 % babies that survive a cycle.
     limit
-        Entries at which the babies are cut to those 50 % between cycles; ``None``: there may be any number.
+        Number of entries at which babies are cut to those 50 % between cycles; ``None``: no limit.
     fills, swaps_ties
         See :func:`promote`.
     keeps_widths
@@ -112,28 +112,28 @@ class KeySpace:
         )
 
     def entry(self, key: int) -> int:
-        """Number of a key's entry, or -1."""
+        """Return the number of a key's entry, or -1."""
         return int(get(self.entries.table_keys, self.entries.table_values, key))
 
     def width(self, key: int) -> int:
-        """Number of workers that a key may go to."""
+        """Return the number of workers that a key may go to."""
         entry = self.entry(key)
         return 2 if entry == EMPTY else int(self.entries.widths[entry])
 
     def make_room(self) -> None:
-        """Cut the babies or, where there may be any number, double the room."""
+        """Drop babies or, without a limit, double the room."""
         if self.limit is None:
             self._rebuild(np.arange(self.size), 2 * len(self.entries.keys))
         else:
             self._keep(self._of(OLD), self._of(TEENAGE), self._top_babies())
 
     def cycle(self, *, to_old: bool) -> None:
-        """What the manager does every cycle: cut the babies, promote them, and at times the teenagers.
+        """Run a cycle: drop babies, promote babies, and in some cycles promote teenagers.
 
         Parameters
         ----------
         to_old
-            Whether teenagers become old in this cycle.
+            Whether teenagers are promoted in this cycle.
         """
         old, teenage, babies = self._of(OLD), self._of(TEENAGE), self._top_babies()
         counts = self.entries.counts
@@ -143,7 +143,7 @@ class KeySpace:
         self._keep(old, teenage, babies)
 
     def decay(self, retention: float) -> None:
-        """Multiply all counts, and forget the keys that have none left."""
+        """Multiply all counts by ``retention``, and drop keys whose count becomes 0."""
         counts = self.entries.counts[: self.size]
         counts[:] = (counts * retention).astype(np.int64)
         self._rebuild(np.flatnonzero(counts > 0), len(self.entries.keys))
@@ -152,13 +152,13 @@ class KeySpace:
         return [int(entry) for entry in np.flatnonzero(self.entries.generations[: self.size] == generation)]
 
     def _top_babies(self) -> list[int]:
-        """The babies of largest count, as many as outlive a cycle."""
+        """Return the babies of largest count that survive a cycle."""
         babies = np.flatnonzero(self.entries.generations[: self.size] == BABY)
         order = np.argsort(-self.entries.counts[babies], kind="stable")
         return [int(entry) for entry in babies[order[: self.babies]]]
 
     def _keep(self, old: list[int], teenage: list[int], babies: list[int]) -> None:
-        """Make these the generations, in this order, and forget all others."""
+        """Set the three generations, and forget all other keys."""
         generations = self.entries.generations
         generations[: self.size] = FORGOTTEN
         for entries, generation in ((old, OLD), (teenage, TEENAGE), (babies, BABY)):
@@ -170,7 +170,7 @@ class KeySpace:
         self._rebuild(kept, len(self.entries.keys))
 
     def _rebuild(self, kept: NDArray[np.int64], capacity: int) -> None:
-        """Keep these entries, in this order."""
+        """Keep only the given entries, in the given order."""
         if len(kept) == capacity:
             capacity *= 2
         before, self.entries = self.entries, self._empty(capacity)
@@ -181,5 +181,5 @@ class KeySpace:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the entries, in bytes."""
+        """Memory of the entries, in bytes."""
         return sum(array.nbytes for array in self.entries)

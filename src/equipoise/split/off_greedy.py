@@ -1,4 +1,4 @@
-"""Off-Greedy: all keys placed before the stream begins, by decreasing frequency."""
+"""Off-Greedy: places all keys before the stream starts, by decreasing frequency."""
 
 from heapq import heapify, heapreplace
 from typing import Any
@@ -16,7 +16,7 @@ from equipoise.split.sticky import StickyKeys
 
 @kernel
 def _route_placed(keys: Any, known: Any, workers: Any, loads: Any, targets: Any) -> int:
-    """Route keys to the workers they have, up to one that has none; returns how many were routed."""
+    """Route keys to their workers until one has no worker; return the number of routed messages."""
     for i in range(len(keys)):
         worker = get(known, workers, keys[i])
         if worker == EMPTY:
@@ -27,26 +27,27 @@ def _route_placed(keys: Any, known: Any, workers: Any, loads: Any, targets: Any)
 
 
 class OffGreedy(Splitter):
-    """Off-Greedy: an oracle that knows the whole stream places its keys, heaviest first, each at the lightest worker.
+    """Off-Greedy: an oracle that knows the whole stream places keys, heaviest first, on the least loaded worker.
 
-    This is Graham's LPT rule. Tell it the stream with ``learn`` before the first ``route``. Keys that were not told
-    of are placed when they come, at the worker of the lightest plan.
+    This is Graham's LPT rule. Pass the stream to ``learn`` before the first ``route``. Keys that were not learned are
+    placed at their first message, on the worker with the smallest planned load.
 
     Guarantees
     ----------
     - A key is never split.
-    - When all keys were told of, the largest load is at most 4/3 - 1/(3 W) times that of the best placement.
+    - If all keys were learned, the largest load is at most 4/3 - 1/(3 W) times that of the best placement.
 
     Differs from the paper
     ----------------------
-    In nothing; ties among keys go by fingerprint and among workers to the first, which the paper leaves open.
+    No known difference. Ties, which the paper does not mention, are broken by fingerprint among keys, and go to the
+    first among workers.
 
     Parameters
     ----------
     workers
         W, number of workers.
     seed
-        Not used; it is there so that all splitters are made alike.
+        Not used; all splitters have this parameter.
 
     References
     ----------
@@ -73,16 +74,18 @@ class OffGreedy(Splitter):
         self._lightest = [(0, worker) for worker in range(self.workers)]
 
     def learn(self, fingerprints: ArrayLike) -> None:
-        """Take in a part of the stream that will be routed."""
+        """Count the keys of a part of the stream that will be routed."""
         if self._placed is not None:
-            raise InvalidArgumentError("off-greedy has routed and cannot learn any more; make a new splitter")
+            raise InvalidArgumentError(
+                "off-greedy has already routed messages and cannot learn more; make a new splitter"
+            )
         keys, counts = np.unique(as_fingerprints(fingerprints), return_counts=True)
         union, where = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
         counts = np.concatenate([self._counts, counts])
         self._keys, self._counts = union, np.bincount(where, counts, len(union)).astype(np.int64)
 
     def _place(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Give each key, in the given order, to the worker whose plan is lightest."""
+        """Place each key, in the given order, on the worker with the smallest planned load."""
         workers = np.empty(len(keys), dtype=np.int32)
         for i, count in enumerate(counts.tolist()):
             load, worker = self._lightest[0]
@@ -91,7 +94,7 @@ class OffGreedy(Splitter):
         return workers
 
     def _table(self) -> StickyKeys:
-        """The routing table, made when it is first needed."""
+        """Return the routing table; make it on the first call."""
         if self._placed is None:
             self._placed = StickyKeys()
             heapify(self._lightest)
@@ -111,12 +114,12 @@ class OffGreedy(Splitter):
             table.place(new, self._place(new, np.ones(1, dtype=np.int64)))
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """The worker of a key that is placed, else the one whose plan is lightest."""
+        """Return the worker of a placed key, or the worker with the smallest planned load."""
         worker = self._table().worker(key)
         return np.array([self._lightest[0][1] if worker == EMPTY else worker], dtype=np.int32)
 
     @property
     def nbytes(self) -> int:
-        """Memory held by loads, counts and routing table, in bytes."""
+        """Memory of loads, counts and routing table, in bytes."""
         table = 0 if self._placed is None else self._placed.nbytes
         return super().nbytes + self._keys.nbytes + self._counts.nbytes + table

@@ -1,4 +1,4 @@
-"""On-Greedy: a key goes, for good, to whichever worker is least loaded when it first comes."""
+"""On-Greedy: all messages of a key go to the worker that was least loaded at its first message."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import least_loaded
-from equipoise.split.sticky import Placing, StickyKeys
+from equipoise.split.sticky import StickyKeys, StickySplitter
 
 
 @kernel
 def _fill(keys: Any, known: Any, workers: Any, room: int, loads: Any, targets: Any) -> tuple[int, int]:
-    """Route keys until there is no room for a new one; returns how many were routed and how many were new."""
+    """Route keys until the table is full; return the numbers of routed messages and of new keys."""
     placed = 0
     for i in range(len(keys)):
         slot = find(known, workers, keys[i])
@@ -29,24 +29,24 @@ def _fill(keys: Any, known: Any, workers: Any, room: int, loads: Any, targets: A
     return len(keys), placed
 
 
-class OnGreedy(Placing):
-    """On-Greedy: at its first message a key goes to the least loaded of all workers for good.
+class OnGreedy(StickySplitter):
+    """On-Greedy: a key stays at the worker that was least loaded of all at its first message.
 
     Guarantees
     ----------
     - A key is never split.
-    - Its worker is the one that had got the fewest messages when the key first came, the first one on a tie.
+    - Its worker is the one with the fewest messages at the first message of the key, the first one on a tie.
 
     Differs from the paper
     ----------------------
-    In nothing. There is no public code of it; this follows section 6.2.
+    No known difference. There is no public code; this follows section 6.2.
 
     Parameters
     ----------
     workers
         W, number of workers.
     seed
-        Not used; it is there so that all splitters are made alike.
+        Not used; all splitters have this parameter.
 
     References
     ----------
@@ -63,5 +63,5 @@ class OnGreedy(Placing):
     def _fill(self, keys: NDArray[np.int64], table: StickyKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
         return _fill(keys, table.keys, table.workers, table.room - table.size, self.loads, targets)
 
-    def _choices(self, key: int) -> NDArray[np.int32]:  # noqa: ARG002 - any key may be placed anywhere
+    def _choices(self, key: int) -> NDArray[np.int32]:  # noqa: ARG002 - the same for all keys
         return np.arange(self.workers, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Partial Key Grouping: the less loaded of the workers that d hash functions name."""
+"""Partial Key Grouping: each message goes to the least loaded of d workers chosen by hash functions."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def _route_two(keys: Any, one: int, two: int, loads: Any, targets: Any) -> None:
 
 @kernel(inline="always")
 def least_of_choices(key: int, starts: Any, loads: Any) -> int:
-    """First of the least loaded workers among those that the hash functions name for a key."""
+    """Return the first of the least loaded workers among the hashed workers of a key."""
     best = worker_of(key, starts[0], len(loads))
     for choice in range(1, len(starts)):
         worker = worker_of(key, starts[choice], len(loads))
@@ -43,8 +43,8 @@ def _route_any(keys: Any, starts: Any, loads: Any, targets: Any) -> None:
 class PartialKey(Splitter):
     """Partial Key Grouping (PKG) and Greedy-d: the power of d choices for every message, with key splitting.
 
-    One instance for all sources is PKG with global load (G), an instance for each source PKG with local load
-    estimation (L_S); with calls of ``probe`` in between it is the probed one (L_S P_T).
+    One instance for all sources is PKG with global load (G). One instance for each source is PKG with local load
+    estimation (L_S), or with calls of ``probe`` the probed variant (L_S P_T).
 
     Guarantees
     ----------
@@ -55,8 +55,8 @@ class PartialKey(Splitter):
 
     Differs from the paper
     ----------------------
-    The hashes are XXH64. As in the paper they may name one worker twice, so a key has at most, not exactly, d workers;
-    the grouping that newer releases of Storm call PKG draws two distinct ones. More choices than workers are cut to W.
+    The hashes are XXH64. As in the paper, two of them may give the same worker, so a key has at most d workers; the
+    grouping that newer releases of Storm call PKG draws two distinct ones. The number of choices is at most W.
 
     Parameters
     ----------
@@ -95,5 +95,5 @@ class PartialKey(Splitter):
             _route_any(keys, self._starts, self.loads, targets)
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """Workers that the hash functions name, in their order, repetitions included."""
+        """Return the hashed workers of the key, in order, repetitions included."""
         return hashed_workers(key, self._starts, self.workers)

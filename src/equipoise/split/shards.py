@@ -1,7 +1,7 @@
-"""A hot key in pieces: to a planner each piece is a key of its own, so a plan can spread what one key carries.
+"""Shards of a hot key: a planner places each shard as a key of its own, so that a plan can spread the load of one key.
 
-Piece ``i`` of a key has the fingerprint ``xxhash64(fingerprint, i)``, both BIGINT, which Spark computes for each row of
-the key. Where the rows of a piece go is then a matter of the plan, as for any other key.
+Shard ``i`` of a key has the fingerprint ``xxhash64(fingerprint, i)``, both BIGINT, which Spark computes for each row of
+the key. The plan assigns the rows of a shard to a partition, as those of any other key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,18 +15,18 @@ from equipoise.sketch.histogram import Histogram
 from equipoise.split.d_choices import find_choices
 
 HOT = 5
-"""A key is hot from ``1 / (HOT N)`` of the load, as in D-Choices."""
+"""A key is hot above ``1 / (HOT N)`` of the load, as in D-Choices."""
 
 
 def shard_fingerprints(key: int, width: int) -> NDArray[np.int64]:
-    """Fingerprints of the pieces of a key.
+    """Return the fingerprints of the shards of a key.
 
     Parameters
     ----------
     key
         Fingerprint of the key.
     width
-        Number of its pieces; a key in one piece is the key itself.
+        Number of its shards; a single shard has the fingerprint of the key itself.
 
     Examples
     --------
@@ -39,22 +39,22 @@ def shard_fingerprints(key: int, width: int) -> NDArray[np.int64]:
 
 
 def ladder(shares: ArrayLike, partitions: int) -> Iterator[NDArray[np.int64]]:
-    """Widths to try, from few pieces to many: each step halves the largest piece, up to what D-Choices would give.
+    """Yield numbers of shards to try, from few to many: each step halves the largest shard.
 
-    The first step cuts a key into as many pieces as partitions' worth of load it has, which is enough where the tail
-    fills the gaps. The last gives every hot key the d of D-Choices.
+    The first step gives a key one shard for each partition's worth of load, which is enough if the tail fills the gaps.
+    The last step gives every hot key the d of D-Choices.
 
     Parameters
     ----------
     shares
-        Shares of the keys in the whole load, falling.
+        Shares of the keys in the whole load, in decreasing order.
     partitions
         N, number of partitions.
 
     Yields
     ------
     NDArray
-        A width for each key.
+        Number of shards of each key.
 
     Examples
     --------
@@ -77,14 +77,14 @@ def ladder(shares: ArrayLike, partitions: int) -> Iterator[NDArray[np.int64]]:
 
 
 def in_shards(histogram: Histogram, widths: Mapping[int, int]) -> Histogram:
-    """The histogram with some keys in pieces, which share the load of their key evenly.
+    """Return the histogram with some keys replaced by their shards, which share the load evenly.
 
     Parameters
     ----------
     histogram
-        Of whole keys.
+        Histogram of whole keys.
     widths
-        Number of pieces by fingerprint; keys that are not named stay whole.
+        Number of shards by fingerprint; other keys stay whole.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Shuffle grouping: the workers take turns, whatever the key."""
+"""Shuffle grouping: round robin over the workers, whatever the key."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,16 +7,16 @@ from equipoise.split.base import Splitter, hash_starts, hashed_workers
 
 
 class Shuffle(Splitter):
-    """Shuffle grouping (SG): round robin over the workers, blind to keys.
+    """Shuffle grouping (SG): round robin over the workers, without regard to keys.
 
     Guarantees
     ----------
-    - The loads that one source makes differ by at most one message.
-    - A key may end up at every worker: the best balance at the highest cost of aggregation.
+    - The loads that one source causes differ by at most one message.
+    - A key may be at every worker: the best balance at the highest cost of aggregation.
 
     Differs from the paper
     ----------------------
-    The first worker is drawn from the seed; the papers leave it open.
+    The first worker is derived from the seed; the papers do not specify it.
 
     Parameters
     ----------
@@ -46,6 +46,6 @@ class Shuffle(Splitter):
         self._next = (self._next + len(keys)) % self.workers
         self.loads += np.bincount(targets, minlength=self.workers)
 
-    def candidates(self, key: int) -> NDArray[np.int32]:  # noqa: ARG002 - any key may go anywhere
-        """All workers."""
+    def candidates(self, key: int) -> NDArray[np.int32]:  # noqa: ARG002 - the same for all keys
+        """Return all workers."""
         return np.arange(self.workers, dtype=np.int32)

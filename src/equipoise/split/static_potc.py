@@ -1,4 +1,4 @@
-"""Static PoTC: a key chooses once between two workers and stays."""
+"""Static PoTC: a key chooses between two workers at its first message and stays."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from equipoise.fingerprint_table import EMPTY, find
 from equipoise.kernels import kernel
 from equipoise.split.base import hash_starts, hashed_workers
 from equipoise.split.partial_key import least_of_choices
-from equipoise.split.sticky import Placing, StickyKeys
+from equipoise.split.sticky import StickyKeys, StickySplitter
 
 
 @kernel
 def _fill(keys: Any, starts: Any, known: Any, workers: Any, room: int, loads: Any, targets: Any) -> tuple[int, int]:
-    """Route keys until there is no room for a new one; returns how many were routed and how many were new."""
+    """Route keys until the table is full; return the numbers of routed messages and of new keys."""
     placed = 0
     for i in range(len(keys)):
         slot = find(known, workers, keys[i])
@@ -30,17 +30,17 @@ def _fill(keys: Any, starts: Any, known: Any, workers: Any, room: int, loads: An
     return len(keys), placed
 
 
-class StaticPoTC(Placing):
-    """Static power of two choices (PoTC): at its first message a key goes to the less loaded of two workers for good.
+class StaticPoTC(StickySplitter):
+    """Static power of two choices (PoTC): a key stays at the less loaded of two workers at its first message.
 
     Guarantees
     ----------
-    - A key is never split: its messages all go to one of its two workers.
-    - The worker is the one that had got fewer messages when the key first came, the first one on a tie.
+    - A key is never split: all its messages go to one of its two workers.
+    - That worker had fewer messages at the first message of the key; on a tie it is the first of the two.
 
     Differs from the paper
     ----------------------
-    In nothing. There is no public code of it; this follows section 6.2.
+    No known difference. There is no public code; this follows section 6.2.
 
     Parameters
     ----------

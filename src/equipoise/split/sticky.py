@@ -1,4 +1,4 @@
-"""Splitters that remember the worker of every key, and the table they keep, which grows with the keys."""
+"""Base of splitters that store the worker of every key, and their table, which grows with the number of keys."""
 
 from abc import abstractmethod
 
@@ -12,10 +12,10 @@ _FIRST_CAPACITY = 1024
 
 
 class StickyKeys:
-    """Worker of each key that was placed.
+    """Table of the worker of each placed key.
 
-    A kernel fills ``keys`` and ``workers`` (see :mod:`equipoise.fingerprint_table`) as long as there is room, and
-    returns to have the table grown by :meth:`grow`.
+    A kernel fills ``keys`` and ``workers`` (see :mod:`equipoise.fingerprint_table`) until there is no room. The caller
+    then calls :meth:`grow`.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class StickyKeys:
         self.room, self.keys, self.workers = 2 * self.room, keys, workers
 
     def worker(self, key: int) -> int:
-        """Worker of a key, or -1."""
+        """Return the worker of a key, or -1."""
         return int(get(self.keys, self.workers, key))
 
     def place(self, keys: NDArray[np.int64], workers: NDArray[np.int32]) -> None:
-        """Remember the workers of new keys."""
+        """Add the workers of new keys."""
         while self.size + len(keys) > self.room:
             self.grow()
         put_all(self.keys, self.workers, keys, workers)
@@ -43,12 +43,12 @@ class StickyKeys:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the table, in bytes."""
+        """Memory of the table, in bytes."""
         return self.keys.nbytes + self.workers.nbytes
 
 
-class Placing(Splitter):
-    """A splitter that places a key when it first comes and then remembers where."""
+class StickySplitter(Splitter):
+    """Base of splitters that place a key at its first message and send all later messages to the same worker."""
 
     coordinated = True
     memory = "keys"
@@ -68,18 +68,18 @@ class Placing(Splitter):
 
     @abstractmethod
     def _fill(self, keys: NDArray[np.int64], table: StickyKeys, targets: NDArray[np.int32]) -> tuple[int, int]:
-        """Route keys until there is no room for a new one; returns how many were routed and how many were new."""
+        """Route keys until the table is full; return the numbers of routed messages and of new keys."""
 
     @abstractmethod
     def _choices(self, key: int) -> NDArray[np.int32]:
-        """Workers that a new key chooses from."""
+        """Return the workers that a new key chooses from."""
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """The worker of a key that is placed, else those it will choose from."""
+        """Return the worker of a placed key, or the workers that it will choose from."""
         worker = self._placed.worker(key)
         return self._choices(key) if worker == EMPTY else np.array([worker], dtype=np.int32)
 
     @property
     def nbytes(self) -> int:
-        """Memory held by loads and routing table, in bytes."""
+        """Memory of loads and routing table, in bytes."""
         return super().nbytes + self._placed.nbytes

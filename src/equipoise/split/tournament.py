@@ -1,8 +1,8 @@
-"""The least loaded of all workers, kept up to date: a tournament whose matches the lower load wins.
+"""Tournament tree that finds the least loaded of all workers: in each match the lower load wins.
 
-Node 1 of the tree is the final; the children of node i are 2 i and 2 i + 1; the leaves are the workers, in order. The
-lower number wins a tie. A load only grows, so a worker that gets a message can but lose matches that it has won: where
-it was not the winner, nothing above changes.
+Node 1 of the tree is the final. The children of node i are 2 i and 2 i + 1. The leaves are the workers, in order. On a
+tie, the lower number wins. Loads only grow, so a worker that gets a message can only lose matches that it had won;
+above a match that it had lost, nothing changes.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _NOBODY = -1
 
 
 def new_tree(workers: int) -> NDArray[np.int32]:
-    """A tree for so many workers, in which nothing was played yet."""
+    """Return an empty tree for ``workers`` workers; fill it with :func:`grow`."""
     return np.zeros(2 << max(0, workers - 1).bit_length(), dtype=np.int32)
 
 
@@ -30,7 +30,7 @@ def _winner(tree: Any, loads: Any, node: int) -> int:
 
 @kernel(nogil=True)
 def grow(tree: Any, loads: Any) -> None:
-    """Play every match anew."""
+    """Play every match."""
     leaves = len(tree) // 2
     for leaf in range(leaves):
         tree[leaves + leaf] = leaf if leaf < len(loads) else _NOBODY
@@ -40,7 +40,7 @@ def grow(tree: Any, loads: Any) -> None:
 
 @kernel(inline="always")
 def play_again(tree: Any, loads: Any, worker: int) -> None:
-    """Play the matches again that a worker, whose load has grown, had won."""
+    """Play again the matches that a worker, whose load has grown, had won."""
     node = (len(tree) // 2 + worker) >> 1
     while node > 0 and tree[node] == worker:
         tree[node] = _winner(tree, loads, node)

@@ -1,4 +1,4 @@
-"""W-Choices: hot keys may go to every worker."""
+"""W-Choices: two choices for most keys, all workers for the hot keys."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,30 +7,30 @@ from equipoise.split.hot_keys import HotKeySplitter
 
 
 class WChoices(HotKeySplitter):
-    """W-Choices: two choices for the tail, all workers for the head.
+    """W-Choices: two choices for most keys, all workers for the hot keys (the head).
 
     Guarantees
     ----------
-    - A message of the head goes to the least loaded worker, the first one on a tie.
-    - A message of the tail goes to the less loaded of its two workers, the first one on a tie.
-    - At every look, each key whose share of the messages so far exceeds ``threshold`` is in the head.
+    - A message of a hot key goes to the least loaded worker, the first one on a tie.
+    - A message of another key goes to the less loaded of its two workers, the first one on a tie.
+    - At every refresh, each key whose share of the messages so far exceeds ``threshold`` is hot.
 
     Differs from the paper
     ----------------------
-    The head is looked at every ``refresh`` messages instead of on every message; the sketch is told then, key by key,
-    of the messages since. It has 10 / ``threshold``
-    counters, where the code's 100 miss hot keys from 20 workers on.
+    The hot keys are updated every ``refresh`` messages instead of on every message; at that time the sketch counts the
+    messages since the last update, key by key. The sketch has 10 / ``threshold`` counters; the code's 100 miss hot keys
+    from 20 workers on.
 
     Parameters
     ----------
     workers
         n, number of workers.
     threshold
-        theta, share above which a key belongs to the head; default 1 / (5 n).
+        theta, share above which a key is hot; default 1 / (5 n).
     capacity
         Counters of the sketch; default 10 / ``threshold``.
     refresh
-        Messages between two looks at the head.
+        Messages between two updates of the hot keys.
     seed
         Seed of the hash functions.
 

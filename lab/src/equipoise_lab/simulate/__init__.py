@@ -1,1 +1,1 @@
-"""Streams and workers simulated in one process."""
+"""Simulation of streams, workers and planners in one process."""

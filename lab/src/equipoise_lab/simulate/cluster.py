@@ -1,4 +1,4 @@
-"""Sources and workers over a key stream: what a splitter does to balance, memory and the cost of aggregation."""
+"""Simulation of sources and workers: balance, memory and cost of aggregation of a splitter over a stream."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,42 +24,42 @@ from equipoise_lab.variants import PLANNERS, SPLITTERS, make_planner, make_split
 Clock = Callable[[], float]
 
 SplitterOfSource = Callable[[Clock], Splitter]
-"""Makes the splitter of one source, which may look at the clock of the simulation."""
+"""Function that makes the splitter of one source, from the clock of the simulation."""
 
-_SOURCE_KEYS = 10_000  # keys of the other field, by which skewed sources get their messages
+_SOURCE_KEYS = 10_000  # keys of the other field, by which messages go to skewed sources
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Sources, what they know, and what is measured.
+    """Options of a simulation: sources, knowledge of loads, and measurements.
 
     Parameters
     ----------
     sources
         S, number of sources; message t goes to source t mod S.
     load
-        What sources know of the loads: ``"local"``, what each has sent (L_S); ``"global"``, all of it (G);
-        ``"probed"``, what it has sent since it last asked (L_S P_T).
+        Loads known to a source: ``"local"``, the messages that it has sent (L_S); ``"global"``, all messages (G);
+        ``"probed"``, the loads at the last probe plus the messages that it has sent since (L_S P_T).
     probe_every
         Messages between two probes.
     source_skew
-        Exponent of the Zipf law of another field, by whose hash messages go to sources; 0: by turns.
+        Exponent of the Zipf law of another field, by whose hash messages go to sources; 0: round robin.
     aggregation_period
-        T, messages after which workers hand over what they have of each key; ``None``: they never do.
+        T, messages after which workers hand over their partial results; ``None``: never.
     hand_over
-        Seconds that a worker is busy with each partial result that it hands over; counts where there are queues.
+        Seconds that a worker needs to hand over a partial result; used only with queues.
     spread
-        Follow which keys are where.
+        Whether to record the workers of each key.
     oracle
-        Compare each route with that of one splitter that gets the messages of all sources.
+        Whether to compare each route with that of one splitter that gets the messages of all sources.
     queue
-        Model of service and queues; ``None``: only count.
+        Model of service and queues; ``None``: messages are only counted.
     rate
-        Messages a second, for splitters that look at the clock; with a ``queue`` its time counts.
+        Messages per second, for splitters that use the clock; ignored with a ``queue``, which has its own time.
     step
-        Messages between two looks at the clock.
+        Messages between two readings of the clock.
     seed
-        Seed of what the simulation itself draws.
+        Seed of the random numbers of the simulation itself.
     """
 
     sources: int = 1
@@ -91,7 +91,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ClusterResult:
-    """What a simulation measured.
+    """Result of a simulation.
 
     Parameters
     ----------
@@ -100,28 +100,28 @@ class ClusterResult:
     loads
         Messages at each worker.
     imbalance
-        I(m), largest load minus average, over m.
+        I(m) / m, where I(m) is the largest load minus the average.
     average_imbalance
-        Fraction of average imbalance: average over all t of I(t), over m.
+        Fraction of average imbalance: average over all t of I(t), divided by m.
     standard_deviation
         DKG's StdDev, of the loads in percent.
     agreement
-        Part of the messages that the global oracle sends the same way; ``None`` where it was not asked. The Jaccard
-        overlap of the PKG paper is a / (2 - a) of it.
+        Fraction a of the messages that the global oracle routes the same way; ``None`` without ``oracle``. The Jaccard
+        overlap of the PKG paper is a / (2 - a).
     keys
         Distinct keys.
     keys_at_workers
-        Distinct keys at each worker, a measure of its memory.
+        Number of distinct keys at each worker, a measure of its memory.
     distribution_cost
-        DKG's DistCost: workers that hold a key, on average.
+        DKG's DistCost: average number of workers that hold a key.
     aggregation
-        Partial results handed over, for each message; 0 without a period.
+        Number of partial results handed over, divided by the messages; 0 without a period.
     partial_results
-        Partial results held at the end of a period, on average over all periods.
-    history
-        Rows of messages so far and I(t) / t, one for each chunk of the stream.
+        Average number of partial results at the end of a period.
+    imbalance_over_time
+        Messages so far and I(t) / t, one row for each chunk of the stream.
     queue
-        Throughput and latency, where queues were asked for.
+        Throughput and latency; ``None`` without queues.
     """
 
     messages: int
@@ -135,13 +135,13 @@ class ClusterResult:
     distribution_cost: float | None
     aggregation: float
     partial_results: float
-    history: NDArray[np.float64]
+    imbalance_over_time: NDArray[np.float64]
     queue: QueueReport | None
 
 
 @kernel(nogil=True)
 def _observe(targets: Any, loads: Any, seen: int) -> float:
-    """Count messages; returns the sum of I(t) after each of them."""
+    """Count messages; return the sum of I(t) after each of them."""
     total = 0.0
     largest = loads.max()
     for i in range(len(targets)):
@@ -152,7 +152,7 @@ def _observe(targets: Any, loads: Any, seen: int) -> float:
 
 
 def splitter_of(name: str, workers: int, **options: Any) -> SplitterOfSource:
-    """How to make a splitter, or a planner in its place, by name.
+    """Return a function that makes a splitter, or a planner in its place, by name.
 
     Parameters
     ----------
@@ -161,11 +161,11 @@ def splitter_of(name: str, workers: int, **options: Any) -> SplitterOfSource:
     workers
         W, number of workers.
     **options
-        Options of the splitter; of a planner's, ``every`` is the number of messages between plans.
+        Options of the splitter or planner; for a planner also ``every``, the number of messages between plans.
     """
     if name in PLANNERS:
         every = options.pop("every", 100_000)
-        options.pop("seed", None)  # plans place fingerprints as they are
+        options.pop("seed", None)  # plans do not hash fingerprints again
         planner = make_planner(name, **options)
         return lambda _clock: Planned(planner, workers, every=every)
     if name not in SPLITTERS:
@@ -178,16 +178,16 @@ def splitter_of(name: str, workers: int, **options: Any) -> SplitterOfSource:
 
 
 class Cluster:
-    """S sources that route a stream to W workers, chunk by chunk, in memory that does not grow with the stream.
+    """Simulation of S sources that route a stream to W workers, in memory that does not grow with the stream.
 
-    Splitters that remember where keys are, the coordinated ones, are one for all sources, whatever ``load`` says.
+    Coordinated splitters, which store the worker of each key, are one instance for all sources, whatever ``load`` is.
 
     Parameters
     ----------
     make
-        Makes the splitter of a source; see :func:`splitter_of`.
+        Function that makes the splitter of a source; see :func:`splitter_of`.
     options
-        Sources, what they know, and what is measured.
+        Options of the simulation.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class Cluster:
         self.workers = first.workers
         alone = first.coordinated or options.load == "global"
         self.splitters = [first] if alone else [first, *(make(self._clock) for _ in range(options.sources - 1))]
-        """The splitter of each source, or the one of all."""
+        """Splitter of each source, or one for all."""
         self._oracle = make(self._clock) if options.oracle and len(self.splitters) > 1 else None
         if options.queue is not None:
             self._queues = Queues(self.workers, options.sources, options.queue)
@@ -221,10 +221,10 @@ class Cluster:
         self._sum = 0.0
         self._agreed = 0
         self._handed_over: list[int] = []
-        self._history: list[tuple[int, float]] = []
+        self._imbalance_over_time: list[tuple[int, float]] = []
 
     def _clock(self) -> float:
-        """Seconds since the stream began."""
+        """Return the seconds since the start of the stream."""
         return self._seen / self.options.rate if self._queues is None else self._queues.now
 
     def feed(self, fingerprints: NDArray[np.int64], sources: NDArray[np.int64] | None = None) -> None:
@@ -235,7 +235,7 @@ class Cluster:
         fingerprints
             Keys of the messages.
         sources
-            Source of each of them; ``None``: as the options say.
+            Source of each of them; ``None``: by the options.
         """
         keys = as_fingerprints(fingerprints)
         done = 0
@@ -244,10 +244,10 @@ class Cluster:
             self._step(keys[done:stop], None if sources is None else sources[done:stop])
             done = stop
         if len(keys):
-            self._history.append((self._seen, imbalance(self._loads) / self._seen))
+            self._imbalance_over_time.append((self._seen, imbalance(self._loads) / self._seen))
 
     def _next_stop(self) -> int:
-        """Messages up to the next probe, hand-over or look at the clock."""
+        """Return the number of messages up to the next probe, hand-over or reading of the clock."""
         periods = [self.options.step]
         if self.options.load == "probed":
             periods.append(self.options.probe_every)
@@ -256,7 +256,7 @@ class Cluster:
         return min(period - self._seen % period for period in periods)
 
     def _step(self, keys: NDArray[np.int64], given: NDArray[np.int64] | None) -> None:
-        """Route messages between which nothing else happens."""
+        """Route messages between two such events."""
         by_turns = given is None and self._other_field is None
         sources = self._sources(len(keys)) if given is None else given
         targets = self._routes(keys, sources, by_turns=by_turns)
@@ -270,7 +270,7 @@ class Cluster:
         self._seen += len(keys)
         if self._period is not None:
             self._period.add(keys, targets)
-            if self._seen % self.options.aggregation_period == 0:  # type: ignore[operator]  # set, as there is a period
+            if self._seen % self.options.aggregation_period == 0:  # type: ignore[operator]  # not None, as there is a period
                 self._handed_over.append(self._period.replicas())
                 if self._queues is not None and self.options.hand_over > 0:
                     partial = self._period.keys_at_workers().astype(np.float64)
@@ -281,7 +281,7 @@ class Cluster:
                 splitter.probe(self._loads, sources=len(self.splitters))
 
     def _sources(self, count: int) -> NDArray[np.int64]:
-        """Source of each of the next messages."""
+        """Return the source of each of the next messages."""
         if self._other_field is None:
             return np.mod(np.arange(self._seen, self._seen + count), self.options.sources)
         return np.mod(self._other_field.draw(count), self.options.sources)
@@ -298,15 +298,15 @@ class Cluster:
         return targets
 
     def _agreement(self) -> float | None:
-        """Part of the messages that the global oracle sends the same way; all where the splitter is the oracle."""
+        """Return the fraction of messages that the global oracle routes the same way."""
         if not self.options.oracle:
             return None
         return 1.0 if self._oracle is None else self._agreed / self._seen
 
     def result(self) -> ClusterResult:
-        """What was measured so far."""
+        """Return the result so far."""
         if self._seen == 0:
-            raise InvalidArgumentError("no message was routed yet; feed some first")
+            raise InvalidArgumentError("no message was routed yet; call feed() first")
         cost, keys, at_workers = None, 0, np.zeros(self.workers, dtype=np.int64)
         if self._spread is not None:
             keys, at_workers = self._spread.keys(), self._spread.keys_at_workers()
@@ -323,7 +323,7 @@ class Cluster:
             distribution_cost=cost,
             aggregation=sum(self._handed_over) / self._seen,
             partial_results=float(np.mean(self._handed_over)) if self._handed_over else 0.0,
-            history=np.array(self._history),
+            imbalance_over_time=np.array(self._imbalance_over_time),
             queue=None if self._queues is None else self._queues.report(),
         )
 
@@ -336,11 +336,11 @@ def simulate(
     Parameters
     ----------
     make
-        Makes the splitter of a source; see :func:`splitter_of`.
+        Function that makes the splitter of a source; see :func:`splitter_of`.
     stream
         Fingerprints, chunk by chunk.
     options
-        Sources, what they know, and what is measured.
+        Options of the simulation.
     """
     cluster = Cluster(make, options)
     for chunk in stream:

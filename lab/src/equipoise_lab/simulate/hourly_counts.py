@@ -1,8 +1,8 @@
-"""Messages of every key hour by hour, for loads too large to be sent one by one.
+"""Counts of every key hour by hour, for loads that are too large to be simulated message by message.
 
-What planners need of an hour is a count for each tail group and for each hot key. Counts of all keys are drawn from
-their exact joint distribution, which is multinomial, a million keys at a time, and are added up at once: memory grows
-with the groups and the hot keys, not with the keys or the messages.
+Planners need a count for each tail group and for each hot key. The counts of all keys are drawn from their exact joint
+distribution, which is multinomial, a million keys at a time, and added up at once. So memory grows with the groups and
+the hot keys, not with the keys or the messages.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,9 @@ class Hour:
     Parameters
     ----------
     known
-        Keys that are told apart: all that ever had a hot rank.
+        Keys that are counted one by one: all that ever had a hot rank.
     counts
-        Messages of each of them; 0 for one whose name has passed.
+        Messages of each of them; 0 for a key that no longer has a rank.
     groups
         Messages of each tail group, without the known keys.
     """
@@ -60,29 +60,29 @@ class Hour:
         return float(self.counts.max() / self.messages)
 
     def loads(self, plan: Plan) -> NDArray[np.int64]:
-        """Messages of each partition under a plan that isolates known keys only."""
+        """Return the messages of each partition under a plan that isolates known keys only."""
         single = np.bincount(plan.assign(self.known), self.counts, plan.partitions)
         return (single + np.bincount(plan.tail, self.groups, plan.partitions)).astype(np.int64)
 
     def of_groups(self) -> NDArray[np.int64]:
-        """Messages of each tail group, the known keys included."""
+        """Return the messages of each tail group, known keys included."""
         home = np.mod(self.known, len(self.groups))
         return self.groups + np.bincount(home, self.counts, len(self.groups)).astype(np.int64)
 
     def histogram(self, listed: int) -> Histogram:
-        """The hottest keys."""
+        """Return the histogram of the hottest keys."""
         hottest = np.lexsort((self.known, -self.counts))[:listed]
         return Histogram(self.known[hottest], self.counts[hottest] / self.messages, total=float(self.messages))
 
 
 class HourlyCounts:
-    """A Zipf load, of whose hot ranks a part gets new keys every hour.
+    """Hourly counts of a Zipf load, in which some of the hot ranks get new keys every hour.
 
     Guarantees
     ----------
     - The counts of an hour are one draw from the multinomial distribution of all keys.
-    - Before each hour but the first, each hot rank gets a key never seen before with probability ``drift``. The key it
-      had is not seen again.
+    - Before each hour except the first, each hot rank gets a new key with probability ``drift``. Its old key does not
+      occur again.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ class HourlyCounts:
     groups
         H, number of tail groups.
     hot
-        Number of hot ranks, at most half of the keys. The keys of twice as many ranks are told apart.
+        Number of hot ranks, at most half of the keys. The keys of twice as many ranks are counted one by one.
     drift
-        Part of the hot ranks, on average, that get a new key in an hour.
+        Average fraction of the hot ranks that get a new key in an hour.
     seed
         Seed of the draws and of the fingerprints.
     """
@@ -111,23 +111,23 @@ class HourlyCounts:
             raise InvalidArgumentError(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
         self.drift = at_least("drift", drift, 0)
         if self.drift > 1:
-            raise InvalidArgumentError(f"drift is a part of the hot ranks, in [0, 1], got {drift}")
+            raise InvalidArgumentError(f"drift must be a fraction of the hot ranks, in [0, 1], got {drift}")
         self._exponent = at_least("exponent", exponent, 0)
         self._seed = whole("seed", seed, 0)
         self._names = hash_long(self._seed, FINGERPRINT_SEED)
         self._rng = np.random.default_rng(self._seed)
-        told_apart = 2 * self.hot
-        edges = [0, *range(told_apart, self.keys, _CHUNK), self.keys]
-        self._parts = [part for part in pairwise(edges) if part[0] < part[1]]
-        self._weights = np.array([self._relative(*part).sum() for part in self._parts])
-        self.known = key_fingerprints(np.arange(told_apart), self._seed)
-        """Keys that ever had one of the ranks that are told apart."""
-        self._rank_of_known = np.arange(told_apart)
+        single = 2 * self.hot
+        edges = [0, *range(single, self.keys, _CHUNK), self.keys]
+        self._chunks = [chunk for chunk in pairwise(edges) if chunk[0] < chunk[1]]
+        self._weights = np.array([self._relative(*chunk).sum() for chunk in self._chunks])
+        self.known = key_fingerprints(np.arange(single), self._seed)
+        """Keys that ever had one of the ranks that are counted one by one."""
+        self._rank_of_known = np.arange(single)
         self._named = self.keys
         self._hours = 0
 
     def _relative(self, first: int, end: int) -> NDArray[np.float64]:
-        """Shares of the ranks from ``first`` on, relative to that of the hottest."""
+        """Return the shares of ranks ``first`` to ``end``, relative to that of the hottest."""
         return np.arange(first + 1, end + 1, dtype=np.float64) ** -self._exponent
 
     def _rename(self) -> None:
@@ -140,18 +140,18 @@ class HourlyCounts:
         self._rank_of_known = np.concatenate([self._rank_of_known, changed])
 
     def draw(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """First rank of each part of the keys and the counts from it on, for the next hour."""
+        """Yield the counts of the next hour, chunk by chunk, each with its first rank."""
         if self._hours:
             self._rename()
         self._hours += 1
         messages, left = self.messages, float(self._weights.sum())
-        for part, weight in zip(self._parts, self._weights.tolist(), strict=True):
+        for chunk, weight in zip(self._chunks, self._weights.tolist(), strict=True):
             here = messages
-            if part[1] < self.keys:
+            if chunk[1] < self.keys:
                 here = int(self._rng.binomial(messages, min(1.0, weight / left)))
-            shares = self._relative(*part)
+            shares = self._relative(*chunk)
             shares /= shares.sum()
-            yield part[0], self._rng.multinomial(here, shares)
+            yield chunk[0], self._rng.multinomial(here, shares)
             messages, left = messages - here, left - weight
 
     def next_hour(self) -> Hour:

@@ -1,4 +1,4 @@
-"""On how many workers the keys are: exact while there is room, then from a sample of the keys."""
+"""Number of workers of each key and of keys at each worker: exact up to a capacity, then from a sample of the keys."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from equipoise.fingerprint_table import EMPTY, find, get, new_table, put
 from equipoise.hashing import hash_long
 from equipoise.kernels import kernel
 
-_SAMPLE_SEED = 77  # of the hash that samples keys; another than any that places them
+_SAMPLE_SEED = 77  # of the hash that samples keys; differs from those that place them
 
 
 @kernel(inline="always")
@@ -21,7 +21,7 @@ def _sampled(key: int, level: int) -> bool:
 def _add(
     keys: Any, targets: Any, level: int, table: Any, rows: Any, names: Any, bits: Any, size: int, counts: Any
 ) -> tuple[int, int]:
-    """Note the worker of each message until there is no room for a new key; returns how many, and the keys."""
+    """Record the worker of each message until the table is full; return the numbers of messages and of keys."""
     for i in range(len(keys)):
         if level > 0 and not _sampled(keys[i], level):
             continue
@@ -45,7 +45,7 @@ def _add(
 
 @kernel
 def _thin(level: int, table: Any, rows: Any, names: Any, bits: Any, size: int, counts: Any) -> int:
-    """Keep the keys of the next level only, in an emptied table; returns their number."""
+    """Keep only the keys of the next level, in an emptied table; return their number."""
     counts[:] = 0
     kept = 0
     for row in range(size):
@@ -62,17 +62,17 @@ def _thin(level: int, table: Any, rows: Any, names: Any, bits: Any, size: int, c
 
 
 class KeySpread:
-    """Distinct keys at each worker and in all.
+    """Count distinct keys at each worker and overall.
 
-    Exact up to ``capacity`` keys. Beyond, only keys whose hash ends in ``level`` zero bits are followed, and the counts
-    are scaled up: an adaptive sample, whose error is about 1 / sqrt(capacity / 2).
+    Counts are exact up to ``capacity`` keys. Beyond, only keys whose hash ends in ``level`` zero bits are recorded, and
+    the counts are scaled up: an adaptive sample with an error of about 1 / sqrt(capacity / 2).
 
     Parameters
     ----------
     workers
         W, number of workers.
     capacity
-        Largest number of keys that are followed.
+        Largest number of recorded keys.
 
     Examples
     --------
@@ -90,14 +90,14 @@ class KeySpread:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all keys."""
         self._rows[:] = EMPTY
         self._counts[:] = 0
         self._size = 0
         self.level = 0
 
     def add(self, keys: NDArray[np.int64], targets: NDArray[Any]) -> None:
-        """Note where messages went."""
+        """Record the workers of messages."""
         state = (self._table, self._rows, self._names, self._bits)
         done = 0
         while True:
@@ -110,18 +110,18 @@ class KeySpread:
             self._size = _thin(self.level, *state, self._size, self._counts)
 
     def keys_at_workers(self) -> NDArray[np.int64]:
-        """Distinct keys at each worker."""
+        """Return the number of distinct keys at each worker."""
         return self._counts << self.level
 
     def keys(self) -> int:
-        """Distinct keys at all workers together."""
+        """Return the number of distinct keys at all workers together."""
         return self._size << self.level
 
     def replicas(self) -> int:
-        """Distinct pairs of key and worker."""
+        """Return the number of distinct pairs of key and worker."""
         return int(self.keys_at_workers().sum())
 
     def workers_of(self, key: int) -> int:
-        """Number of workers that a key, if it is followed, has been at."""
+        """Return the number of workers of a key, 0 if it is not recorded."""
         row = int(get(self._table, self._rows, key))
         return 0 if row == EMPTY else sum(int(word).bit_count() for word in self._bits[row])

@@ -1,4 +1,4 @@
-"""A planner in the place of a splitter: keys stay whole, and the plan follows the stream."""
+"""Splitter that routes by the plans of a planner, for the comparison of planners with splitters."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from equipoise.split.base import Splitter
 
 
 class Planned(Splitter):
-    """Routes by a plan, which is made anew from what was seen since the last one.
+    """Route by a plan, which is replaced at intervals by one made from the messages since the last.
 
     Guarantees
     ----------
@@ -19,18 +19,18 @@ class Planned(Splitter):
 
     Differs from the paper
     ----------------------
-    It is of none: it lets planners be compared with splitters.
+    It is not from a paper.
 
     Parameters
     ----------
     planner
-        Makes each next plan.
+        Planner that makes each next plan.
     workers
-        W, number of workers; the partitions of the plan.
+        W, number of workers, which is the number of partitions of the plan.
     every
         Messages between two plans.
     seed
-        Not used; a plan places fingerprints as they are.
+        Not used; all splitters have this parameter.
 
     Examples
     --------
@@ -68,10 +68,10 @@ class Planned(Splitter):
         self.loads += np.bincount(targets, minlength=self.workers)
 
     def candidates(self, key: int) -> NDArray[np.int32]:
-        """The one worker that the plan in force names."""
+        """Return the worker of the key under the present plan."""
         return np.asarray(self.plan.assign([key]), dtype=np.int32)
 
     @property
     def nbytes(self) -> int:
-        """Memory held by loads, sketch and plan, in bytes."""
+        """Memory of loads, sketch and plan, in bytes."""
         return super().nbytes + self._sketch.nbytes + self.plan.tail.nbytes

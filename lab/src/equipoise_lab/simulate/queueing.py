@@ -1,4 +1,4 @@
-"""Workers with queues: what a route costs in throughput and latency."""
+"""Simulation of queues at workers: throughput and latency of routes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,24 +17,24 @@ _SHORTEST = 2.0**-30  # seconds; the lower edge of the first bin of the latency 
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """How long messages take and how many may wait.
+    """Options of the queues: service time, rate and room.
 
     Parameters
     ----------
     service
-        Seconds that a worker takes for a message.
+        Seconds that a worker needs for a message.
     rate
-        Messages a second that all sources together get; ``None``: they send as fast as the queues take them, which
-        measures the throughput at saturation and needs a ``capacity``.
+        Messages per second that all sources together receive; ``None``: sources send as fast as the queues accept,
+        which measures the throughput at saturation and needs a ``capacity`` or ``pending``.
     capacity
-        Messages that may be at a worker, the one in service included. A source whose next message finds no room waits,
-        and all behind it with it. ``None``: any number.
+        Largest number of messages at a worker, the one in service included. A source whose next message finds no room
+        waits, and so do all its later messages. ``None``: no limit.
     pending
-        Messages that a source may have on their way, as Storm's ``max.spout.pending``; it waits for any of them to be
-        done before it sends the next. The latency then counts from when a message is sent, as Storm's does. ``None``:
-        any number.
+        Largest number of unfinished messages of a source, as Storm's ``max.spout.pending``; the source waits for one of
+        them before it sends the next. The latency then counts from the sending of a message, as in Storm. ``None``: no
+        limit.
     exponential
-        Draw service times from the exponential distribution of that mean, instead of taking them as constant.
+        Whether service times are drawn from the exponential distribution with that mean, instead of being constant.
     seed
         Seed of the service times.
     """
@@ -57,26 +57,25 @@ class QueueOptions:
             whole("pending", self.pending, 1)
         if self.rate is None and self.capacity is None and self.pending is None:
             raise InvalidArgumentError(
-                "without a rate and with infinite queues all messages would arrive at once; give a rate, a capacity or "
-                "pending"
+                "without rate, capacity and pending all messages would arrive at once; set at least one of them"
             )
 
 
 @dataclass(frozen=True)
 class QueueReport:
-    """What the queues did.
+    """Throughput and latency of the queues.
 
     Parameters
     ----------
     throughput
-        Messages a second, from the first sent to the last done.
+        Messages per second, from the first message sent to the last one done.
     latency
-        Mean seconds from when a message was due at its source to when it was done; without a rate, from when the source
-        got to it; with ``pending``, from when it was sent.
+        Mean seconds from the arrival of a message at its source to its completion; without a rate, from when the source
+        was ready for it; with ``pending``, from when it was sent.
     latency_median, latency_99
         Quantiles of the same, to within 9 %.
     utilisation
-        Part of the time that each worker was busy.
+        Fraction of the time that each worker was busy.
     """
 
     throughput: float
@@ -88,7 +87,7 @@ class QueueReport:
 
 @kernel
 def _replace_earliest(ends: Any, size: int, end: float) -> None:
-    """Put a time in place of the earliest one of a binary heap."""
+    """Replace the earliest time of a binary heap."""
     at = 0
     while True:
         child = 2 * at + 1
@@ -118,10 +117,10 @@ def _serve(
     busy: Any,
     histogram: Any,
 ) -> float:
-    """Pass messages through the queues; ``gap`` is the time between arrivals, 0 for none. Returns the sum of latencies.
+    """Pass messages through the queues; return the sum of latencies. ``gap`` is the time between arrivals, 0 for none.
 
-    ``done`` holds for each worker, in a ring, when its last messages were done; ``flying`` for each source, in a heap,
-    when those on their way will be, 0 where there is room for more.
+    ``done`` has for each worker a ring of the times at which its last messages were done. ``flying`` has for each
+    source a heap of the times at which its unfinished messages will be done, 0 for free places.
     """
     capacity, pending = done.shape[1], flying.shape[1]
     stride = 0 if len(services) == 1 else 1
@@ -152,10 +151,10 @@ def _serve(
 
 
 class Queues:
-    """A queue and a server for each worker, fed by sources that wait when a queue is full.
+    """Simulation of a queue for each worker, filled by sources that wait while a queue is full.
 
-    Messages are served in the order of the stream. Sources that wait apart from each other could overtake one another
-    by as much as the queues hold; that is left out.
+    Messages are served in the order of the stream. In reality, a source could overtake one that waits, by as many
+    messages as the queues hold; this is not modelled.
 
     Parameters
     ----------
@@ -190,7 +189,7 @@ class Queues:
 
     @property
     def now(self) -> float:
-        """Seconds at which the sources have come to their next messages, on average."""
+        """Average time, in seconds, at which the sources are ready for their next messages."""
         if self.options.rate is not None:
             return max(self.messages / self.options.rate, float(self._ready.mean()))
         return float(self._ready.mean())
@@ -217,14 +216,14 @@ class Queues:
         self.messages += count
 
     def occupy(self, seconds: NDArray[np.float64]) -> None:
-        """Keep each worker busy for a time with work other than messages, once it is through with those it has."""
+        """Keep each worker busy with other work for a time, after the messages in its queue."""
         self._free = np.maximum(self._free, self.now) + seconds
         self._busy += seconds
 
     def report(self) -> QueueReport:
-        """What the queues did so far."""
+        """Return throughput and latency so far."""
         if self.messages == 0:
-            raise InvalidArgumentError("no message has passed the queues yet; feed some first")
+            raise InvalidArgumentError("no message has passed the queues yet; call feed() first")
         elapsed = float(self._free.max())
         return QueueReport(
             throughput=self.messages / elapsed,
@@ -234,7 +233,7 @@ class Queues:
             utilisation=self._busy / elapsed,
         )
 
-    def _quantile(self, part: float) -> float:
-        """Upper edge of the bin in which the quantile lies."""
-        bin_number = int(np.searchsorted(np.cumsum(self._histogram), part * self.messages))
+    def _quantile(self, fraction: float) -> float:
+        """Return the upper edge of the bin of the quantile."""
+        bin_number = int(np.searchsorted(np.cumsum(self._histogram), fraction * self.messages))
         return float(_SHORTEST * 2.0 ** ((bin_number + 1) / _BINS_AN_OCTAVE))

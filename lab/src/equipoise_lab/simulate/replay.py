@@ -1,4 +1,4 @@
-"""Planners over a stream of batches, as in Figure 3 of DR: plan from the past, measure on the next batch."""
+"""Replay of a stream of batches with a planner, as in Figure 3 of DR: plan from past batches, measure on the next."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class Step:
     batch
         Number of the batch, from 0.
     plan
-        The plan the batch ran under; made from earlier batches only.
+        The plan of the batch, made from earlier batches only.
     loads
         Rows in each partition.
     imbalance
-        Largest load over the mean.
+        Largest load divided by the mean.
     bound
-        The imbalance that no plan can beat on this batch.
+        Smallest imbalance that any plan can reach on this batch.
     migration
-        Part of the whole state that moved when ``plan`` came into force.
+        Fraction of all state that moved when ``plan`` was applied.
     """
 
     batch: int
@@ -44,20 +44,20 @@ class Step:
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How the past is kept and what planners are told.
+    """Options of a replay: partitions, and the input of the planner.
 
     Parameters
     ----------
     partitions
         N, number of partitions.
     tail_groups
-        H, number of tail groups; default as for a new plan.
+        H, number of tail groups; default that of ``uniform_plan``.
     listed
-        Number of keys in the histogram handed to the planner; default 2 N + 1, as in DR. 0 means all keys.
+        Number of keys in the histogram for the planner; default 2 N + 1, as in DR; 0: all keys.
     retention
-        Weight of the past in the record of histograms and of group loads.
+        Weight of the past in the averages of histograms and group loads.
     state_window
-        State of a key = its rows in this many last batches.
+        Number of last batches whose rows make up the state of a key.
     """
 
     partitions: int
@@ -72,23 +72,23 @@ class ReplayOptions:
         if self.listed is not None:
             whole("listed", self.listed, 0)
         if not 0 <= at_least("retention", self.retention, 0) <= 1:
-            raise InvalidArgumentError(f"retention is the weight of the past, in [0, 1], got {self.retention}")
+            raise InvalidArgumentError(f"retention must be the weight of the past, in [0, 1], got {self.retention}")
 
 
 def replay(planner: Planner, batches: Iterable[NDArray[np.int64]], options: ReplayOptions) -> Iterator[Step]:
-    """Run a stream of batches, replanning after every one.
+    """Run a stream of batches with a new plan after every batch.
 
-    Batch 0 runs under plain hash. Counts are exact, so that planners are compared and not sketches; every planner is
-    told the same: the histogram, the load and the state of each tail group, the state of the listed keys.
+    Batch 0 runs under plain hash. Counts are exact, so that planners are compared and not sketches. Every planner gets
+    the same input: the histogram, load and state of each tail group, and the state of the listed keys.
 
     Parameters
     ----------
     planner
-        Makes the plan for each next batch.
+        Planner that makes the plan of each next batch.
     batches
         Fingerprints of the rows of each batch.
     options
-        Partitions, groups and memory of the past.
+        Options of the replay.
     """
     plan = uniform_plan(options.partitions, options.tail_groups)
     past = _Past(plan.tail_groups, options)
@@ -98,7 +98,7 @@ def replay(planner: Planner, batches: Iterable[NDArray[np.int64]], options: Repl
         loads = np.bincount(plan.assign(keys), counts, plan.partitions).astype(np.int64)
         hottest = counts.max() / counts.sum() if len(counts) else 0.0
         yield Step(number, plan, loads, load_imbalance(loads), lower_bound(plan.partitions, hottest), migration)
-        if len(counts) == 0:  # nothing was learned and nothing moves
+        if len(counts) == 0:  # no new data, so nothing moves
             migration = 0.0
             continue
         past.add(keys, counts)
@@ -119,7 +119,7 @@ class _Past:
         self._window: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def add(self, keys: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         shares = counts / counts.sum()
         batch = Histogram(keys, shares, total=float(counts.sum()))
         group_load = np.bincount(np.mod(keys, self._groups), shares, self._groups).astype(np.float64)
@@ -135,12 +135,12 @@ class _Past:
         self._state = np.bincount(inverse, np.concatenate([c for _, c in self._window]), len(keys))
 
     def histogram(self, listed: int) -> Histogram:
-        """Record of the past, cut to the hottest keys."""
-        assert self._histogram is not None  # noqa: S101 - add() came first; this tells the type checker
+        """Return the averaged histogram of the hottest keys."""
+        assert self._histogram is not None  # noqa: S101 - add() was called first; for the type checker
         return self._histogram.top(listed) if listed else self._histogram
 
     def costs(self, plan: Plan, histogram: Histogram) -> Costs:
-        """What an engine would have measured."""
+        """Return the costs that an engine would have measured."""
         group_state = np.bincount(np.mod(self._state_keys, self._groups), self._state, self._groups)
         asked = np.union1d(histogram.fingerprints, plan.isolated_keys)
         known = np.isin(self._state_keys, asked)
@@ -148,6 +148,6 @@ class _Past:
         return Costs(group_load=self._group_load, group_state=group_state.astype(np.float64), key_state=key_state)
 
     def migration(self, before: Plan, after: Plan) -> float:
-        """Part of the state that changes its partition."""
+        """Return the fraction of the state that changes its partition."""
         moved = before.assign(self._state_keys) != after.assign(self._state_keys)
         return float(self._state[moved].sum() / self._state.sum())

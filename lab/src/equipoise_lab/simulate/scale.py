@@ -1,8 +1,8 @@
-"""Planners and splitters at the size of a large cluster: what happens past one machine, as figures.
+"""Simulation of planners and splitters at the size of a large cluster.
 
-Splitters get every message of a Zipf stream, one by one, as each source would route it. Planners are told counts of
-keys that are drawn from their exact distribution, hour by hour, and the loads that their plans give are exact sums of
-those counts. Neither needs memory that grows with the messages or the keys.
+Splitters route every message of a Zipf stream, one by one. Planners get the counts of keys, drawn from their exact
+distribution, hour by hour; the loads of their plans are exact sums of those counts. Memory does not grow with the
+messages or the keys.
 """
 
 import time
@@ -26,38 +26,38 @@ from equipoise_lab.simulate.zipf_stream import zipf_stream
 from equipoise_lab.variants import PLANNERS, SPLITTERS
 
 _HOUR = 3600  # seconds
-_LOOKS = 100  # D- and W-Choices look at the head once in so many messages for each worker
-_STEP = 100_000  # messages between two looks at the clock
+_LOOKS = 100  # D- and W-Choices update the hot keys after this many messages per worker
+_STEP = 100_000  # messages between two readings of the clock
 
 HOURS = "hours"
-"""Name of the work of drawing the counts of the hours."""
+"""Name under which progress of drawing the hourly counts is reported."""
 
 Advance = Callable[[str, int], None]
-"""Told the name of what was worked on, and how much of it is done."""
+"""Function that reports progress, called with a name and an amount of work."""
 
 
 @dataclass(frozen=True)
 class ScaleOptions:
-    """The size of the load, and how it changes.
+    """Size and drift of the load.
 
     Parameters
     ----------
     partitions
-        N, number of partitions; for splitters the workers.
+        N, number of partitions; for splitters number of workers.
     messages
-        Messages of the stream that splitters route, and of each hour that planners plan for.
+        Messages of the stream for splitters, and of each hour for planners.
     keys
         K, number of keys at a time.
     exponent
         z of Zipf's law.
     sources
-        S, number of sources that split, each by what it has sent itself.
+        S, number of sources of the stream; each knows only the messages that it has sent.
     hours
-        Hours for which plans are made, after one under plain hash.
+        Number of hours with plans, after one under plain hash.
     drift
-        Part of the hot keys, the 2 N + 1 hottest, that are replaced by new ones every hour.
+        Fraction of the 2 N + 1 hottest keys that are replaced by new ones every hour.
     state_hours
-        State of a key = its messages in this many last hours.
+        Number of last hours whose messages make up the state of a key.
     plan_limit
         Seconds that a plan may take.
     stream_limit
@@ -83,8 +83,8 @@ class ScaleOptions:
         whole("messages", self.messages, 2)
         if whole("keys", self.keys, 1) < 2 * self.listed:
             raise InvalidArgumentError(
-                f"{self.partitions} partitions need at least {2 * self.listed:,} keys, since twice the hottest 2 N + 1 "
-                f"are told apart, got {self.keys:,}; raise --keys or lower --partitions"
+                f"{self.partitions} partitions need at least {2 * self.listed:,} keys, twice the 2 N + 1 hottest, "
+                f"got {self.keys:,}; raise --keys or lower --partitions"
             )
         whole("sources", self.sources, 1)
         whole("hours", self.hours, 1)
@@ -94,35 +94,35 @@ class ScaleOptions:
 
     @property
     def listed(self) -> int:
-        """Number of keys in the histogram that planners are given."""
+        """Number of keys in the histogram for planners."""
         return 2 * self.partitions + 1
 
 
 FULL = ScaleOptions(partitions=10_000, messages=1_000_000_000, keys=100_000_000)
-"""Past what one machine holds."""
+"""A load beyond the capacity of one machine."""
 
 QUICK = ScaleOptions(partitions=500, messages=3_000_000, keys=1_000_000, hours=2, plan_limit=8.0)
-"""The same, sized for a minute on two idle cores."""
+"""A smaller load, which takes a minute on two idle cores."""
 
 
 @dataclass(frozen=True)
 class SplitterFigures:
-    """What a splitter did to the stream.
+    """Results of a splitter.
 
     Parameters
     ----------
     messages
-        Messages routed; fewer than there were where it was given up.
+        Number of routed messages; fewer than the stream if the time limit was reached.
     fullest
-        Messages of the fullest worker over the mean.
+        Messages of the fullest worker divided by the mean.
     average_imbalance
         Fraction of average imbalance.
     seconds
         Time of routing.
     memory
-        Bytes that all its sources hold.
+        Memory of all sources, in bytes.
     trouble
-        Why it did not get through the stream; empty if it did.
+        Why it did not route the whole stream; empty if it did.
     """
 
     messages: int
@@ -135,26 +135,26 @@ class SplitterFigures:
 
 @dataclass
 class PlannerFigures:
-    """What a planner did, hour by hour.
+    """Results of a planner, hour by hour.
 
     Parameters
     ----------
     fullest
-        Messages of the fullest partition over the mean, in each hour, under a plan made from the hours before.
+        Messages of the fullest partition divided by the mean, in each hour, under a plan made from the hours before.
     over_bound
-        The same over what no plan can beat as long as keys stay whole.
+        The same, divided by the smallest imbalance that any plan without split keys can reach.
     planning
-        Seconds of each planning.
+        Planning time of each plan, in seconds.
     moved
-        Part of the state that each new plan moved, the first one, away from plain hash, among them.
+        Fraction of the state that each plan moved, including the first one, which replaced plain hash.
     plan_bytes
         Bytes of the last plan as a file.
     routing_bytes
         Bytes of the literal arrays in the expression that routes by the last plan.
     isolated
-        Keys that the last plan places one by one.
+        Number of isolated keys of the last plan.
     trouble
-        Why it made no further plan; empty if it did.
+        Why it stopped making plans; empty if it did not.
     """
 
     fullest: list[float] = field(default_factory=list)
@@ -168,18 +168,18 @@ class PlannerFigures:
 
     @property
     def moved_per_replan(self) -> float | None:
-        """Part of the state that a new plan moved, on average, the first one left out; ``None`` if there was none."""
-        later = [part for part in self.moved[1:] if part > 0]
+        """Average fraction of the state that a new plan moved, without the first one; ``None`` if there was none."""
+        later = [fraction for fraction in self.moved[1:] if fraction > 0]
         return mean(later) if later else None
 
     @property
     def moved_per_hour(self) -> float | None:
-        """Part of the state that moved in an hour of drift, on average, the first plan left out."""
+        """Average fraction of the state that moved in an hour of drift, without the first plan."""
         return mean(self.moved[1:]) if len(self.moved) > 1 else None
 
 
 def check_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """The splitters and the planners among the names."""
+    """Return the splitters and the planners among the names; refuse unknown names."""
     for name in names:
         if name not in SPLITTERS and name not in PLANNERS:
             raise InvalidArgumentError(
@@ -187,7 +187,7 @@ def check_names(names: list[str]) -> tuple[list[str], list[str]]:
             )
         if name in SPLITTERS and SPLITTERS[name].memory == "keys":
             raise InvalidArgumentError(
-                f"{name!r} remembers every key, for which there is no room at this scale; leave it out"
+                f"{name!r} stores every key, which needs too much memory at this scale; leave it out"
             )
     return [name for name in names if name in SPLITTERS], [name for name in names if name in PLANNERS]
 
@@ -195,18 +195,18 @@ def check_names(names: list[str]) -> tuple[list[str], list[str]]:
 def splitters_at_scale(
     names: list[str], options: ScaleOptions, advance: Advance = lambda _name, _done: None, *, threads: int = 2
 ) -> dict[str, SplitterFigures]:
-    """Give every splitter the same stream, chunk by chunk.
+    """Run every splitter on the same stream, chunk by chunk.
 
     Parameters
     ----------
     names
-        Of ``equipoise_lab.variants.SPLITTERS``.
+        Names in ``equipoise_lab.variants.SPLITTERS``.
     options
         Size of the load.
     advance
-        Told of the messages that each splitter has routed.
+        Called with the name of a splitter and the number of messages it has routed.
     threads
-        Splitters that work at a time.
+        Number of splitters that run at the same time.
     """
     runs = [_Run(name, options) for name in names]
     stream = zipf_stream(options.keys, options.exponent, options.messages, seed=options.seed)
@@ -221,7 +221,7 @@ def splitters_at_scale(
 
 
 class _Run:
-    """One splitter on its way through the stream."""
+    """Run of one splitter."""
 
     def __init__(self, name: str, options: ScaleOptions) -> None:
         self.name, self._limit = name, options.stream_limit
@@ -259,16 +259,16 @@ class _Run:
 def planners_at_scale(
     names: list[str], options: ScaleOptions, advance: Advance = lambda _name, _done: None
 ) -> dict[str, PlannerFigures]:
-    """Let every planner plan the next hour from the one before, and measure it on that next hour.
+    """Run every planner: plan each hour from the hours before, and measure the plan on that hour.
 
     Parameters
     ----------
     names
-        Of ``equipoise_lab.variants.PLANNERS``.
+        Names in ``equipoise_lab.variants.PLANNERS``.
     options
         Size of the load.
     advance
-        Told of each hour that was drawn, as ``HOURS``, and of each that a planner has planned for.
+        Called with ``HOURS`` for each hour that was drawn, and with the name of a planner for each of its plans.
     """
     hours = []
     for hour in hours_of(options):
@@ -283,7 +283,7 @@ def planners_at_scale(
 
 
 def _planned(name: str, hours: list[Hour], options: ScaleOptions, figures: PlannerFigures) -> Iterator[None]:
-    """Go through the hours with one planner until it fails, and fill in its figures; yields after each plan."""
+    """Run one planner over the hours until it fails, and fill in its results; yield after each plan."""
     plan = uniform_plan(options.partitions)
     with TimedPlanning(name, options.plan_limit) as planning:
         for number, hour in enumerate(hours[1:], start=1):
@@ -306,7 +306,7 @@ def _planned(name: str, hours: list[Hour], options: ScaleOptions, figures: Plann
 
 
 def hours_of(options: ScaleOptions) -> Iterator[Hour]:
-    """The hours of the load: one to plan from, and those that are planned for."""
+    """Return the hours of the load: one under plain hash, and the hours with plans."""
     counts = HourlyCounts(
         options.keys,
         options.exponent,
@@ -320,16 +320,16 @@ def hours_of(options: ScaleOptions) -> Iterator[Hour]:
 
 
 def _state(hours: list[Hour]) -> Hour:
-    """Messages of some hours together."""
+    """Return the sum of some hours."""
     known = hours[-1].known
     counts = np.zeros(len(known), dtype=np.int64)
-    for hour in hours:  # later hours know more keys, after those of the earlier ones
+    for hour in hours:  # later hours have additional keys, at the end
         counts[: len(hour.counts)] += hour.counts
     return Hour(known, counts, np.sum([hour.groups for hour in hours], axis=0))
 
 
 def _costs(hours: list[Hour]) -> Costs:
-    """What an engine would have measured: the load of the last hour and the state that all of them left."""
+    """Return the costs that an engine would have measured: load of the last hour, state of all hours."""
     state = _state(hours)
     return Costs(
         group_load=hours[-1].of_groups(),
@@ -339,6 +339,6 @@ def _costs(hours: list[Hour]) -> Costs:
 
 
 def migration(before: Plan, after: Plan, state: Hour) -> float:
-    """Part of the state that changes its partition between two plans that isolate known keys only."""
+    """Return the fraction of the state that moves between two plans that isolate known keys only."""
     keys = state.counts[before.assign(state.known) != after.assign(state.known)].sum()
     return float(keys + state.groups[before.tail != after.tail].sum()) / state.messages

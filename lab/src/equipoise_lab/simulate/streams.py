@@ -1,4 +1,4 @@
-"""Long streams of keys, chunk by chunk in bounded memory: the synthetic data sets of the splitting papers and more."""
+"""Long streams of keys in bounded memory, chunk by chunk: data sets of the papers on splitting, and others."""
 
 from collections.abc import Callable, Iterator
 from math import erf, log, sqrt
@@ -14,7 +14,7 @@ from equipoise.microbatch.zipf import zipf_shares
 from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints, shifted_power_law_shares
 
 CHUNK = 1_000_000
-"""Messages made at a time."""
+"""Messages of a chunk."""
 
 COUNTRIES = 204
 """Keys of the country data sets."""
@@ -24,7 +24,7 @@ Stream = Iterator[NDArray[np.int64]]
 
 @kernel
 def _alias_table(weights: Any, accept: Any, alias: Any) -> None:
-    """Vose's tables: index i is kept with probability ``accept[i]``, else replaced by ``alias[i]``."""
+    """Fill in Vose's tables: index i is kept with probability ``accept[i]``, else replaced by ``alias[i]``."""
     count = len(weights)
     small, large = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     smalls, larges = 0, 0
@@ -59,12 +59,12 @@ def _draw(uniforms: Any, accept: Any, alias: Any, names: Any, out: Any) -> None:
 
 
 class KeySampler:
-    """Draws keys by their shares in constant time each, by the alias method.
+    """Draw keys by their shares, in constant time each, by the alias method.
 
     Parameters
     ----------
     shares
-        Share of each key, at least 0; scaled here to add up to 1.
+        Share of each key, at least 0; they are scaled to add up to 1.
     seed
         Seed of the draws and of the fingerprints.
 
@@ -87,14 +87,14 @@ class KeySampler:
         self._rng = np.random.default_rng(seed)
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """Fingerprints of ``count`` messages."""
+        """Return the fingerprints of ``count`` messages."""
         out = np.empty(count, dtype=np.int64)
         _draw(self._rng.random(count), self._accept, self._alias, self.names, out)
         return out
 
 
 def stream(shares: ArrayLike, messages: int, *, seed: int = 0, chunk: int = CHUNK) -> Stream:
-    """Independent draws from one distribution.
+    """Return a stream of independent draws from one distribution.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def stream(shares: ArrayLike, messages: int, *, seed: int = 0, chunk: int = CHUN
     seed
         Seed of the draws and of the fingerprints.
     chunk
-        Messages made at a time.
+        Messages of a chunk.
     """
     sampler = KeySampler(shares, seed)
     return _chunks(lambda _start, count: sampler.draw(count), messages, chunk)
@@ -117,7 +117,7 @@ def _chunks(draw: Callable[[int, int], NDArray[np.int64]], messages: int, chunk:
 
 
 def country_shares(skew: float) -> NDArray[np.float64]:
-    """Shares of DKG's country-skew data sets: a part ``skew`` of the messages is one country, the rest any of 204.
+    """Return the shares of DKG's country-skew data sets: one country has ``skew`` of the messages, 204 share the rest.
 
     Parameters
     ----------
@@ -125,21 +125,21 @@ def country_shares(skew: float) -> NDArray[np.float64]:
         From 0, all countries alike (r0), to 1, one country only (r100).
     """
     if at_least("skew", skew, 0) > 1:
-        raise InvalidArgumentError(f"skew is the part of the messages with one key, in [0, 1], got {skew}")
+        raise InvalidArgumentError(f"skew must be the fraction of the messages with one key, in [0, 1], got {skew}")
     shares = np.full(COUNTRIES, (1 - skew) / COUNTRIES)
     shares[0] += skew
     return shares
 
 
 def half_skew(skew: float, messages: int, *, seed: int = 0, chunk: int = CHUNK) -> Stream:
-    """DKG's country-half-skew: skewed in the first half of the stream, even in the second.
+    """Return DKG's country-half-skew stream: skewed in the first half, even in the second.
 
-    The paper does not say which half is skewed; this way round, what was spread has to come back together.
+    The paper does not say which half is skewed. In this order, a splitter has to undo the spreading of a key.
 
     Parameters
     ----------
     skew
-        Part of the messages of the first half that are one country.
+        Fraction of the messages of the first half that have one country.
     messages, seed, chunk
         See :func:`stream`.
     """
@@ -158,16 +158,16 @@ LOG_NORMALS = {1: (1.789, 2.366), 2: (2.245, 1.133)}
 
 
 def log_normal_shares(number: int, *, keys: int | None = None) -> NDArray[np.float64]:
-    """Shares of PKG's LN1 or LN2: the key is a log-normal number, rounded.
+    """Return the shares of PKG's LN1 or LN2: the key is a rounded log-normal number.
 
-    Rounding is what gives the shares of the hottest key in table 1 of the paper, 14.71 % and 7.01 %.
+    With rounding, the hottest key has the shares in table 1 of the paper, 14.71 % and 7.01 %.
 
     Parameters
     ----------
     number
         1 or 2.
     keys
-        K, number of keys; the last one stands for all above. Default 16,000 and 1,100, as in table 1.
+        K, number of keys; the last one includes all larger numbers. Default 16,000 and 1,100, as in table 1.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def log_normal_shares(number: int, *, keys: int | None = None) -> NDArray[np.flo
     (np.float64(0.1471), np.float64(0.0701))
     """
     if number not in LOG_NORMALS:
-        raise InvalidArgumentError(f"there are two log-normal data sets, 1 and 2, got {number!r}")
+        raise InvalidArgumentError(f"the number of a log-normal data set must be 1 or 2, got {number!r}")
     location, scale = LOG_NORMALS[number]
     keys = {1: 16_000, 2: 1_100}[number] if keys is None else whole("keys", keys, 1)
     edges = np.arange(keys - 1) + 0.5
@@ -194,7 +194,7 @@ def bursts(
     seed: int = 0,
     chunk: int = CHUNK,
 ) -> Stream:
-    """A Zipf stream with bursts: at times one key, which may be a rare one, makes up much of the messages.
+    """Return a Zipf stream with bursts, in which one key, which may be a rare one, has many of the messages.
 
     Parameters
     ----------
@@ -203,18 +203,18 @@ def bursts(
     messages, seed, chunk
         See :func:`stream`.
     every
-        Messages from the begin of one burst to that of the next; the first begins after so many.
+        Messages from the start of one burst to that of the next; the first starts after as many.
     length
-        Messages that a burst lasts, at most ``every``.
+        Length of a burst in messages, at most ``every``.
     share
-        Part of the messages of a burst that have its key.
+        Fraction of the messages of a burst that have its key.
     """
     sampler = KeySampler(zipf_shares(keys, exponent), seed)
     every, length = whole("every", every, 1), whole("length", length, 1)
     if length > every:
-        raise InvalidArgumentError(f"a burst of {length} messages every {every} would overlap the next; shorten it")
+        raise InvalidArgumentError(f"length must be at most every ({every}), got {length}; bursts would overlap")
     if at_least("share", share, 0) > 1:
-        raise InvalidArgumentError(f"share is a part of the messages, in [0, 1], got {share}")
+        raise InvalidArgumentError(f"share must be a fraction of the messages, in [0, 1], got {share}")
     rng = np.random.default_rng([seed, 1])
 
     def draw(start: int, count: int) -> NDArray[np.int64]:
@@ -222,14 +222,16 @@ def bursts(
         number = np.arange(start, start + count)
         burst, since = np.divmod(number, every)
         hit = (burst > 0) & (since < length) & (rng.random(count) < share)
-        batch[hit] = sampler.names[np.mod(burst[hit] * 7919, len(sampler.names))]  # a prime steps far from the head
+        batch[hit] = sampler.names[
+            np.mod(burst[hit] * 7919, len(sampler.names))
+        ]  # a prime, for steps away from the hot keys
         return batch
 
     return _chunks(draw, messages, chunk)
 
 
 def zipf_exponent(keys: int, hottest_share: float) -> float:
-    """Exponent with which the hottest of K keys has the given share.
+    """Return the exponent with which the hottest of K keys has the given share.
 
     Parameters
     ----------
@@ -246,7 +248,7 @@ def zipf_exponent(keys: int, hottest_share: float) -> float:
     keys = whole("keys", keys, 2)
     if not 1 / keys < at_least("hottest_share", hottest_share, 0) < 1:
         raise InvalidArgumentError(
-            f"the hottest of {keys} keys has a share between {1 / keys:.3g} and 1, not {hottest_share}"
+            f"hottest_share of {keys} keys must be between {1 / keys:.3g} and 1, got {hottest_share}"
         )
     low, high = 0.0, 60.0
     for _ in range(50):
@@ -259,7 +261,7 @@ def zipf_exponent(keys: int, hottest_share: float) -> float:
 
 
 def _changing(drift: float, swaps: bool) -> Callable[[int, float, float, int, int], Stream]:
-    """A Zipf stream of which the hot keys change slowly, or all at once in the middle."""
+    """Return a function that makes a Zipf stream whose hot keys change slowly, or all at once in the middle."""
 
     def make(keys: int, exponent: float, _skew: float, messages: int, seed: int) -> Stream:
         batches = max(2, -(-messages // CHUNK))
@@ -294,7 +296,7 @@ WORKLOADS: dict[str, Callable[[int, float, float, int, int], Stream]] = {
         keys, exponent, messages, every=max(1, messages // 8), length=max(1, messages // 40), share=skew, seed=seed
     ),
 }
-"""Seeded workloads by name, each made from keys, exponent, skew, messages and seed."""
+"""Workloads by name: functions of keys, exponent, skew, messages and seed."""
 
 
 def make_stream(
@@ -309,9 +311,9 @@ def make_stream(
     messages
         m, length of the stream.
     keys, exponent
-        K and z of the workloads that follow a power law.
+        K and z of workloads with a power law.
     skew
-        Part of the messages with the hot key, of the country data sets and in a burst.
+        Fraction of the messages with the hot key, in the country data sets and in bursts.
     seed
         Seed of the draws and of the fingerprints.
 

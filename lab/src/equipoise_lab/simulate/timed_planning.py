@@ -1,4 +1,4 @@
-"""A planner in a process of its own, which is ended when it takes too long."""
+"""Planning in a separate process, which is ended when it takes too long."""
 
 import time
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _SAMPLE = Histogram([1, 2, 3, 4, 5], [0.3, 0.2, 0.1, 0.1, 0.1])
 
 @dataclass(frozen=True)
 class Timed:
-    """What came of one planning.
+    """Result of one planning.
 
     Parameters
     ----------
     plan
         The plan; ``None`` if there is none.
     seconds
-        Time of planning, or after which it was given up.
+        Planning time, or the limit if it was exceeded.
     trouble
         Why there is no plan; empty if there is one.
     """
@@ -39,7 +39,7 @@ class Timed:
 
 
 def _serve(connection: Connection, name: str) -> None:
-    """Plan what comes in until nothing does."""
+    """Solve planning problems from the connection until it is closed."""
     planner = make_planner(name)
     planner.plan(uniform_plan(2), _SAMPLE)  # compiles
     connection.send(_READY)
@@ -61,14 +61,14 @@ def _serve(connection: Connection, name: str) -> None:
 
 
 class TimedPlanning:
-    """Plans with one planner, for so long at most; a planner that was given up is asked no more.
+    """Make plans with one planner within a time limit; after the limit was exceeded, no more plans can be made.
 
     Parameters
     ----------
     name
         One of ``equipoise_lab.variants.PLANNERS``.
     limit
-        Seconds a plan may take, without starting the process and compiling.
+        Seconds that a plan may take, without the start of the process and compilation.
 
     Examples
     --------
@@ -83,9 +83,9 @@ class TimedPlanning:
         self.limit = at_least("the time limit", limit, 0)
         if self.limit == 0:
             raise InvalidArgumentError("the time limit must be above 0 seconds, got 0")
-        make_planner(name)  # a wrong name is told here
+        make_planner(name)  # raises for an unknown name
         self.gave_up = False
-        """Whether a plan took too long."""
+        """Whether a plan exceeded the limit."""
 
     def __enter__(self) -> Self:
         """Start the process."""
@@ -100,7 +100,7 @@ class TimedPlanning:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the process, whatever it is at."""
+        """End the process, even while it is planning."""
         self._connection.close()
         self._process.kill()
         self._process.join()
@@ -114,10 +114,10 @@ class TimedPlanning:
                 f"the process of planner {self.name!r} ended with code {self._process.exitcode}; "
                 "it may have run out of memory: try fewer partitions"
             ) from error
-        assert answer == word  # noqa: S101 - the other end is this module
+        assert answer == word  # noqa: S101 - the sender is this module
 
     def plan(self, previous: Plan, histogram: Histogram, costs: Costs) -> Timed:
-        """Make the plan that follows ``previous``, or say why there is none.
+        """Make the next plan after ``previous``; the result says why if there is none.
 
         Parameters
         ----------
@@ -125,14 +125,16 @@ class TimedPlanning:
             See :meth:`equipoise.plan.Planner.plan`.
         """
         if self.gave_up:
-            raise InvalidArgumentError(f"planner {self.name!r} was given up; begin anew with a larger limit")
+            raise InvalidArgumentError(
+                f"planner {self.name!r} exceeded its time limit before; make a new TimedPlanning with a larger limit"
+            )
         self._connection.send((previous.to_json(), histogram, costs))
         self._expect(_STARTED)
         try:
             answer = self._connection.recv() if self._connection.poll(self.limit) else None
         except EOFError:
             self.gave_up = True
-            return Timed(None, self.limit, "its process died, probably for want of memory")
+            return Timed(None, self.limit, "its process ended, probably out of memory")
         word, seconds, text = answer or (_FAILED, np.inf, "")
         if seconds > self.limit:
             self.gave_up = True

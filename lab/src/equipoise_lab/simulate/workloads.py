@@ -1,7 +1,7 @@
-"""Keyed streams to simulate with: seeded generators of skewed and drifting keys, and recorded keys from Parquet.
+"""Workloads for simulations: seeded generators of skewed and drifting keys, and keys from Parquet files.
 
-A key is an index ``0 .. keys - 1``, the hottest first; streams are made of its fingerprint. Equal arguments give
-equal streams with one release of NumPy, whose generators may change between releases.
+A key is an index ``0 .. keys - 1``, the hottest first; streams have the fingerprints of keys. Equal arguments give
+equal streams with the same release of NumPy, whose generators may change between releases.
 """
 
 import os
@@ -18,9 +18,9 @@ from equipoise.microbatch.zipf import sample, zipf_shares
 
 
 def shifted_power_law_shares(keys: int, exponent: float, shift: float) -> NDArray[np.float64]:
-    """Power law with a flattened head: key i = 0 .. keys - 1 has a share in proportion to (i + shift)^-exponent.
+    """Return the shares of a shifted power law: that of key i = 0 .. keys - 1 is proportional to (i + shift)^-exponent.
 
-    The law that DR's experiments call ZIPF; the example in their code has a shift of 10.
+    DR's experiments call this law ZIPF; the example in their code has a shift of 10.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def shifted_power_law_shares(keys: int, exponent: float, shift: float) -> NDArra
     exponent
         At least 0; 0 gives every key the same share.
     shift
-        Above 0; 1 is Zipf's law, more makes the hottest keys more alike.
+        Above 0; 1 is Zipf's law, larger values make the shares of the hottest keys more even.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def shifted_power_law_shares(keys: int, exponent: float, shift: float) -> NDArra
 
 
 def key_fingerprints(keys: ArrayLike, seed: int) -> NDArray[np.int64]:
-    """Fingerprints of key indices, others for every seed: repeated runs see the same skew under another hash.
+    """Return fingerprints of key indices, different for every seed: the same skew under another hash.
 
     Examples
     --------
@@ -65,15 +65,15 @@ def drifting_batches(
     hot: int = 100,
     seed: int = 0,
 ) -> Iterator[NDArray[np.int64]]:
-    """Batches of a Zipf stream whose hot keys change: slowly by drift, at once by swaps.
+    """Return batches of a Zipf stream whose hot keys change: slowly by drift, at once by swaps.
 
-    The shares by rank never change, only which key has which rank. A key that loses a hot rank trades places with
-    a random key outside the hot ranks.
+    The shares by rank do not change, only the keys of the ranks. A key that loses a hot rank is exchanged with a random
+    key outside the hot ranks.
 
     Guarantees
     ----------
     - Without drift and swaps all batches are samples of one distribution.
-    - Before each batch but the first, each hot rank gets a new key with probability ``drift``.
+    - Before each batch except the first, each hot rank gets a new key with probability ``drift``.
     - Before each batch in ``swaps`` every hot rank gets a new key, none of which was hot in the batch before.
 
     Parameters
@@ -87,7 +87,7 @@ def drifting_batches(
     batches
         Number of batches.
     drift
-        Fraction of the hot ranks, on average, that get a new key from one batch to the next.
+        Average fraction of the hot ranks that get a new key from one batch to the next.
     swaps
         Batches, counted from 0, that begin with a new hot set; the first batch has none to swap.
     hot
@@ -110,14 +110,14 @@ def drifting_batches(
     batch_size, batches = whole("batch_size", batch_size, 1), whole("batches", batches, 1)
     drift, hot, seed = at_least("drift", drift, 0), whole("hot", hot, 1), _seed(seed)
     if drift > 1:
-        raise InvalidArgumentError(f"drift is a fraction of the hot ranks, in [0, 1], got {drift}")
+        raise InvalidArgumentError(f"drift must be a fraction of the hot ranks, in [0, 1], got {drift}")
     if hot > len(shares) // 2:
         raise InvalidArgumentError(f"hot must lie between 1 and half of the {keys} keys, got {hot}")
     return _drifting(shares, batch_size, batches, drift, _swaps(swaps, batches), hot, seed)
 
 
 def _swaps(swaps: Collection[int], batches: int) -> frozenset[int]:
-    """The batches to swap before, each one that has a batch before it."""
+    """Return the batches that start with a swap; refuse the first batch and those beyond the last."""
     if not isinstance(swaps, Iterable):
         raise InvalidArgumentError(f"swaps must be a list of batches, got {swaps!r}")
     chosen = frozenset(whole("each of swaps", batch, 1) for batch in swaps)
@@ -127,7 +127,7 @@ def _swaps(swaps: Collection[int], batches: int) -> frozenset[int]:
 
 
 def _seed(seed: int) -> int:
-    """A seed that the generator and the fingerprints both take."""
+    """Return a seed that is valid for the generator and for fingerprints."""
     number = whole("seed", seed, 0)
     if number >= 2**63:
         raise InvalidArgumentError(f"seed must be at most 2**63 - 1, got {seed}")
@@ -137,7 +137,7 @@ def _seed(seed: int) -> int:
 def _drifting(
     shares: NDArray[np.float64], batch_size: int, batches: int, drift: float, swaps: frozenset[int], hot: int, seed: int
 ) -> Iterator[NDArray[np.int64]]:
-    """The generator behind :func:`drifting_batches`, which has checked the arguments at the call."""
+    """Generate the batches of :func:`drifting_batches`, which checks the arguments."""
     rng = np.random.default_rng(seed)
     key_of_rank = key_fingerprints(np.arange(len(shares)), seed)
     for batch in range(batches):
@@ -149,7 +149,7 @@ def _drifting(
 
 
 def _replace(key_of_rank: NDArray[np.int64], ranks: NDArray[np.int64], hot: int, rng: np.random.Generator) -> None:
-    """Trade the keys of the given hot ranks for those of random ranks that are not hot."""
+    """Exchange the keys of the given hot ranks with those of random ranks that are not hot."""
     others = hot + rng.choice(len(key_of_rank) - hot, size=len(ranks), replace=False)
     key_of_rank[ranks], key_of_rank[others] = key_of_rank[others], key_of_rank[ranks]
 
@@ -169,7 +169,7 @@ def load_parquet_keys(
 def load_parquet_keys(
     path: str | os.PathLike[str], column: str = "key", *, weight: str | None = None
 ) -> NDArray[np.int64] | tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Fingerprints of a Parquet column in the order of its rows, equal to Spark's ``xxhash64`` of that column.
+    """Return the fingerprints of a Parquet column, row by row, equal to Spark's ``xxhash64`` of that column.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def load_parquet_keys(
         The fingerprints; with ``weight`` a pair of fingerprints and weights.
     """
     try:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - an extra: only those who read Parquet need it
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an optional package
     except ImportError as error:
         raise MissingPackageError(
             "reading Parquet needs pyarrow, which is not installed; run: pip install 'equipoise[spark]'"
@@ -202,7 +202,7 @@ def load_parquet_keys(
 
 
 def _arrow_fingerprints(column: Any) -> NDArray[np.int64]:
-    """Fingerprints of an Arrow column, computed once for each distinct value."""
+    """Return the fingerprints of an Arrow column, computed once for each distinct value."""
     encoded = column.dictionary_encode().combine_chunks()
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     of_value = np.append(fingerprints(values), fingerprint(None))

@@ -1,7 +1,8 @@
-"""Zipf streams of any number of keys without a table of them: every message is drawn by itself.
+"""Zipf streams of any number of keys, without a table of the keys.
 
-Drawn by rejection-inversion from the exact distribution, with random numbers that are hashes of the message's place in
-the stream. So memory does not grow with the keys, cuts make no difference, and the stream is the same in every release.
+Each message is drawn from the exact distribution by rejection-inversion. Its random numbers are hashes of its position
+in the stream. So memory does not grow with the keys, the stream does not depend on the chunks, and it is the same in
+every release.
 """
 
 from typing import Any, NamedTuple
@@ -14,12 +15,12 @@ from equipoise.hashing import FINGERPRINT_SEED, hash_long
 from equipoise.kernels import kernel
 from equipoise_lab.simulate.streams import CHUNK, Stream
 
-_DRAWS = 0x21BF  # seed of the hashes that stand for random numbers; another than those that name keys
-_ATTEMPTS = 8  # bits kept free for the attempts of one message, of which nearly all succeed at once
+_DRAWS = 0x21BF  # seed of the hashes used as random numbers; differs from those of the fingerprints
+_ATTEMPTS = 8  # bits for the number of the attempt; nearly all messages need one
 
 
 class _Law(NamedTuple):
-    """What the kernel needs to know of the distribution."""
+    """Parameters of the distribution for the kernel."""
 
     keys: int
     one_minus: float
@@ -29,12 +30,12 @@ class _Law(NamedTuple):
     highest: float
     """Integral of the hat up to the right end of rank K."""
     sure: float
-    """Distance from the rank below which a draw is accepted without a look at the curve."""
+    """Distance from the rank up to which a draw is accepted without evaluating the distribution."""
 
 
 @kernel(inline="always")
 def _integral(x: float, one_minus: float) -> float:
-    """Integral of t^-z from 1 to x; the logarithm where z is 1."""
+    """Return the integral of t^-z from 1 to x; the logarithm if z is 1."""
     log_x = np.log(x)
     power = one_minus * log_x
     if abs(power) < 1e-6:  # where the difference to 1 would lose digits
@@ -44,7 +45,7 @@ def _integral(x: float, one_minus: float) -> float:
 
 @kernel(inline="always")
 def _inverse(area: float, one_minus: float) -> float:
-    """The x up to which the integral has the given area."""
+    """Return the x at which the integral has the given value."""
     part = one_minus * area
     if abs(part) < 1e-6:
         return np.exp(area * (1 - part / 2))  # type: ignore[no-any-return]
@@ -77,9 +78,9 @@ def _draw(law: Any, first: int, start: int, names: int, out: Any) -> None:
 
 
 def zipf_stream(keys: int, exponent: float, messages: int, *, seed: int = 0, chunk: int = CHUNK) -> Stream:
-    """Independent draws by Zipf's law, chunk by chunk, in memory that grows with the chunk alone.
+    """Return a stream of independent draws by Zipf's law, in memory that grows only with the chunk.
 
-    Keys have the fingerprints of :func:`equipoise_lab.simulate.workloads.key_fingerprints`, the hottest of index 0.
+    Keys have the fingerprints of :func:`equipoise_lab.simulate.workloads.key_fingerprints`, the hottest with index 0.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def zipf_stream(keys: int, exponent: float, messages: int, *, seed: int = 0, chu
     seed
         Seed of the draws and of the fingerprints.
     chunk
-        Messages made at a time.
+        Messages of a chunk.
 
     References
     ----------
@@ -110,9 +111,9 @@ def zipf_stream(keys: int, exponent: float, messages: int, *, seed: int = 0, chu
     names = hash_long(seed, FINGERPRINT_SEED)
     draws = hash_long(_DRAWS, names)
 
-    def part(first: int) -> NDArray[np.int64]:
+    def drawn(first: int) -> NDArray[np.int64]:
         out = np.empty(min(chunk, messages - first), dtype=np.int64)
         _draw(law, first, draws, names, out)
         return out
 
-    return (part(first) for first in range(0, messages, chunk))
+    return (drawn(first) for first in range(0, messages, chunk))

@@ -1,6 +1,6 @@
-"""Variants of the library's methods that exist to judge a paper, and the registries that hold both.
+"""Variants of planners, splitters and block methods for the comparison with papers, and registries of all by name.
 
-The names are those that the commands and experiments of the laboratory take.
+The commands and experiments of the laboratory accept these names.
 """
 
 from typing import Any
@@ -37,20 +37,32 @@ __all__ = [
 ]
 
 PLANNERS: dict[str, type[Planner]] = {**plan.PLANNERS, KIPPrinted.name: KIPPrinted}
-"""Planners by name."""
+"""Planners of the library and of the laboratory by name."""
 
 SPLITTERS: dict[str, type[Splitter]] = {
     **split.SPLITTERS,
     **{each.name: each for each in (DynamicKeyCoded, DynamicKeyPrinted)},
 }
-"""Splitters by name."""
+"""Splitters of the library and of the laboratory by name."""
 
 
 def make_planner(name: str, **options: Any) -> Planner:
-    """Make a planner of the library or of the laboratory by its name, with the options of its class."""
+    """Make a planner of the library or of the laboratory by its name, with options of its class.
+
+    Examples
+    --------
+    >>> make_planner("kip-printed", slack=0.001)
+    KIPPrinted(histogram_scale=2.0, slack=0.001)
+    """
     return make_by_name("planner", PLANNERS, name, options)
 
 
 def make_splitter(name: str, **options: Any) -> Splitter:
-    """Make a splitter of the library or of the laboratory by its name, with the options of its class."""
+    """Make a splitter of the library or of the laboratory by its name, with options of its class.
+
+    Examples
+    --------
+    >>> make_splitter("dynamic-key-coded", workers=4, seed=1).route([7, 7, 7]).tolist()
+    [0, 1, 0]
+    """
     return make_by_name("splitter", SPLITTERS, name, options)

@@ -1,4 +1,4 @@
-"""The methods of cutting a batch into blocks that Prompt is compared with."""
+"""Methods of cutting a batch into blocks with which the paper compares Prompt."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,37 +15,37 @@ from equipoise.split import Affinity, KeyGrouping, PartialKey, Shuffle, Splitter
 
 
 def blocks_of_tuples(batch: Batch, targets: NDArray[np.generic], count: int) -> Blocks:
-    """Blocks from the block of each tuple, by its position."""
+    """Return blocks from the block of each tuple, by position of the tuple."""
     keys = np.repeat(np.arange(len(batch.keys)), np.diff(batch.starts))
     sizes = np.ones(len(keys), dtype=np.int64) if batch.tuple_sizes is None else batch.tuple_sizes[batch.tuples]
     return blocks_of(count, keys, np.asarray(targets)[batch.tuples], sizes)
 
 
 def time_blocks(batch: Batch, count: int, times: ArrayLike, start: float, end: float) -> Blocks:
-    """What Spark Streaming does: the interval is cut into equal parts of time.
+    """Cut the interval into equal parts of time, as Spark Streaming does.
 
     Parameters
     ----------
     batch, count
         The batch and P.
     times
-        Time of arrival of each tuple, by its position.
+        Time of arrival of each tuple, by position of the tuple.
     start, end
-        The interval.
+        Start and end of the interval.
     """
-    part = (np.asarray(times, dtype=np.float64) - start) / (end - start) * whole("count", count, 1)
-    return blocks_of_tuples(batch, np.clip(np.floor(part).astype(np.int64), 0, count - 1), count)
+    position = (np.asarray(times, dtype=np.float64) - start) / (end - start) * whole("count", count, 1)
+    return blocks_of_tuples(batch, np.clip(np.floor(position).astype(np.int64), 0, count - 1), count)
 
 
 def routed_blocks(batch: Batch, splitter: Splitter) -> Blocks:
-    """Blocks by a splitter that sees the tuples in the order of their arrival."""
+    """Assign tuples to blocks by a splitter, in order of arrival."""
     arrival = np.empty(len(batch.tuples), dtype=np.int64)
     arrival[batch.tuples] = np.repeat(batch.keys, np.diff(batch.starts))
     return blocks_of_tuples(batch, splitter.route(arrival), splitter.workers)
 
 
 @kernel
-def _first_fit(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: Any) -> int:
+def _first_fit(sizes: Any, capacities: Any, keys: Any, blocks: Any, fragments: Any) -> int:
     made, block = 0, 0
     room = capacities[0]
     for key in range(len(sizes)):
@@ -54,27 +54,27 @@ def _first_fit(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: Any) 
             if room == 0:
                 block += 1
                 room = capacities[block]
-            part = min(left, room)
-            keys[made], blocks[made], parts[made] = key, block, part
+            fragment = min(left, room)
+            keys[made], blocks[made], fragments[made] = key, block, fragment
             made += 1
-            left -= part
-            room -= part
+            left -= fragment
+            room -= fragment
     return made
 
 
 @kernel
-def _few_fragments(sizes: Any, capacities: Any, keys: Any, blocks: Any, parts: Any) -> int:
+def _few_fragments(sizes: Any, capacities: Any, keys: Any, blocks: Any, fragments: Any) -> int:
     room = capacities.copy()
     made = 0
     for key in range(len(sizes)):
         left = sizes[key]
         while left > 0:
             block = room_for(room, left)
-            part = min(left, room[block])
-            keys[made], blocks[made], parts[made] = key, block, part
+            fragment = min(left, room[block])
+            keys[made], blocks[made], fragments[made] = key, block, fragment
             made += 1
-            left -= part
-            room[block] -= part
+            left -= fragment
+            room[block] -= fragment
     return made
 
 
@@ -83,18 +83,18 @@ def _packed(kernel: Callable[..., int], batch: Batch, count: int) -> Blocks:
     capacities[: batch.size % count] += 1
     order = np.argsort(-batch.sizes, kind="stable")
     most = len(order) + count * min(count, len(order)) + count
-    keys, blocks, parts = (np.empty(most, dtype=np.int64) for _ in range(3))
-    made = kernel(batch.sizes[order], capacities, keys, blocks, parts)
-    return blocks_of(count, order[keys[:made]], blocks[:made], parts[:made])
+    keys, blocks, fragments = (np.empty(most, dtype=np.int64) for _ in range(3))
+    made = kernel(batch.sizes[order], capacities, keys, blocks, fragments)
+    return blocks_of(count, order[keys[:made]], blocks[:made], fragments[:made])
 
 
 def first_fit_blocks(batch: Batch, count: int) -> Blocks:
-    """First-fit decreasing with fragments: block after block is filled, and the key at its edge split (Figure 6a)."""
+    """First-fit decreasing with fragments: fill block after block, and split the key at the edge (Figure 6a)."""
     return _packed(_first_fit, batch, count)
 
 
 def few_fragments_blocks(batch: Batch, count: int) -> Blocks:
-    """Fragmentation minimisation: a key is split only if no block holds it whole (Figure 6b)."""
+    """Fragmentation minimisation: split a key only if no block has room for it (Figure 6b)."""
     return _packed(_few_fragments, batch, count)
 
 
@@ -108,4 +108,4 @@ BLOCKS: dict[str, Callable[[Batch, int], Blocks]] = {
     "first-fit": first_fit_blocks,
     "few-fragments": few_fragments_blocks,
 }
-"""Methods by name, those of the library and the others; ``time_blocks`` is missing because it needs the times."""
+"""Block methods of the library and of the laboratory by name, except ``time_blocks``, which needs the times."""

@@ -1,4 +1,4 @@
-"""Dynamic Key Grouping as its authors coded it and as they printed it, for comparison with the library's."""
+"""Dynamic Key Grouping as coded by its authors and as printed, for comparison with the library's."""
 
 import time
 from collections.abc import Callable
@@ -12,28 +12,28 @@ class DynamicKeyCoded(DynamicKeyGrouping):
 
     Guarantees
     ----------
-    - A key goes to ``width(key)`` workers side by side, at least two where there are two.
-    - The width of a key changes by one worker a minute at most, the first time not before a minute has passed since
-      the key was first looked at.
+    - A key goes to ``width(key)`` adjacent workers, at least two if there are two.
+    - The width of a key changes by at most one worker per minute, for the first time a minute after the first check of
+      the key.
 
     Differs from the paper
     ----------------------
-    As the code does: widths are asked about once a minute and key instead of on every tuple, one step at a time; loads
-    and thresholds are cut to whole percents; a generation with room is filled; ties are not swapped. From the code it
-    differs in the hash function.
+    As the code does: the width of a key is checked once a minute instead of on every tuple, and changes by one worker;
+    loads and thresholds are rounded down to whole percents; a generation with room is filled; ties are not swapped. It
+    differs from the code in the hash function.
 
     Parameters
     ----------
     workers
         W, number of workers.
     expected_keys
-        Expected number of keys: a tenth of it can be Old, 40 % Teenage, and half of it outlives a cycle as Baby.
+        Expected number of keys: a tenth of it can be Old, 40 % Teenage, and half of it survives a cycle as Baby.
     cycle
         Seconds between two rounds of promotion; every fourth promotes to Old.
     warm_up
         Seconds before any key may get wider.
     clock
-        Gives seconds; it is asked once in each call of ``route``.
+        Returns seconds; called once in each call of ``route``.
     seed
         Seed of the hash function.
 
@@ -84,20 +84,20 @@ class DynamicKeyPrinted(DynamicKeyGrouping):
 
     Guarantees
     ----------
-    - A key goes to ``width(key)`` workers side by side, at least two where there are two.
-    - Without ``fills`` no key is ever promoted, so none gets wider than two: algorithm 3 walks over the keys of the
-      older generation, of which there are none at first.
+    - A key goes to ``width(key)`` adjacent workers, at least two if there are two.
+    - Without ``fills`` no key is ever promoted, so none gets wider than two: algorithm 3 iterates over the keys of the
+      older generation, which is empty at the start.
 
     Differs from the paper
     ----------------------
-    In nothing, unless ``fills`` is set: then a generation with room is filled, as the authors' code does.
+    Only with ``fills``: then a generation with room is filled, as in the authors' code.
 
     Parameters
     ----------
     workers
         W, number of workers.
     expected_keys
-        Expected number of keys: a tenth of it can be Old, 40 % Teenage, and half of it outlives a cycle as Baby.
+        Expected number of keys: a tenth of it can be Old, 40 % Teenage, and half of it survives a cycle as Baby.
     fills
         Fill generations that have room.
     cycle
@@ -105,7 +105,7 @@ class DynamicKeyPrinted(DynamicKeyGrouping):
     warm_up
         Seconds before any key may get wider.
     clock
-        Gives seconds; it is asked once in each call of ``route``.
+        Returns seconds; called once in each call of ``route``.
     seed
         Seed of the hash function.
 

@@ -1,4 +1,4 @@
-"""The Key Isolator Partitioner as its paper prints it (Algorithm 1), for comparison with the library's."""
+"""Key Isolator Partitioner as printed in its paper (Algorithm 1), for comparison with the library's."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -60,15 +60,15 @@ class KIPPrinted(Planner):
     Differs from the paper
     ----------------------
     - Hosts are the tail groups, so H is the plan's and need not be 100 N.
-    - What the print leaves open: partitions that vanish give all their keys and hosts away; where no partition has
-      room for a host of a vanished one, the least loaded takes it.
-    - The authors' released code is another algorithm (two passes over the keys, then all hosts re-proportioned to a
-      water level); it is not offered.
+    - Two cases are not printed: removed partitions give away all their keys and hosts; if no partition has room for a
+      host of a removed one, the least loaded takes it.
+    - The authors' released code is another algorithm (two passes over the keys, then all hosts redistributed to a
+      water level); it is not implemented.
 
     Parameters
     ----------
     histogram_scale
-        Number of keys isolated for each partition (lambda).
+        Number of isolated keys for each partition (lambda).
     slack
         Absolute share by which a partition may exceed the ideal one (epsilon). The paper gives no value. Its released
         code has 0.001, which for 64 partitions is 6 % of a partition's load; the default here is a tenth of that.
@@ -76,6 +76,14 @@ class KIPPrinted(Planner):
     References
     ----------
     Zvara, Szabo, Lorant, Benczur, "System-aware dynamic partitioning for batch and streaming workloads", Algorithm 1.
+
+    Examples
+    --------
+    >>> from equipoise.plan import uniform_plan
+    >>> from equipoise.sketch import Histogram
+    >>> plan = KIPPrinted().plan(uniform_plan(4), Histogram([8, 16, 24], [0.25, 0.2, 0.15]))
+    >>> sorted(plan.assign([8, 16, 24]).tolist())
+    [0, 1, 2]
     """
 
     name: ClassVar[str] = "kip-printed"
@@ -91,7 +99,7 @@ class KIPPrinted(Planner):
         previous, count = problem.previous, problem.partitions
         heavy = problem.histogram.top(round(self.histogram_scale * count))
         if len(heavy) == 0 and previous.partitions == count:
-            return Proposal(previous.tail, dict(previous.isolated), "nothing listed")
+            return Proposal(previous.tail, dict(previous.isolated), "no key listed")
         limit = max(1 / count, heavy.shares[0] if len(heavy) else 0.0) + self.slack
         kept = previous.assign(heavy.fingerprints)
         hashed = previous.tail[previous.tail_group_of(heavy.fingerprints)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from equipoise.pictures import history_figure
+from equipoise.pictures import batch_log_figure
 from equipoise.spark.stream.state_reader import active_session
 from equipoise.state.history import batch_log_rows
 
@@ -109,7 +109,7 @@ class BatchLog:
 
     def plot(self) -> "Figure":
         """Time, balance and state batch by batch, with new plans marked."""
-        return history_figure(self.rows)
+        return batch_log_figure(self.rows)
 
 
 def history(path: str, *, spark: SparkSession | None = None) -> BatchLog:

@@ -8,7 +8,7 @@ import msgspec
 
 from equipoise_lab.bench.harness import Context, Report, Result
 from equipoise_lab.bench.peers.curves import all_curves
-from equipoise_lab.bench.peers.page import as_markdown
+from equipoise_lab.bench.peers.markdown_page import as_markdown
 from equipoise_lab.bench.peers.results import Comparison, Results
 from equipoise_lab.bench.peers.sizes import FULL, QUICK, Sizes
 from equipoise_lab.bench.peers.tables import all_tables

@@ -40,7 +40,7 @@ def run(context: Context) -> Iterator[Row]:
             step=1_000_000,
         )
         result = route(data, context, splitter, workers, options, chunk=max(1, messages // _POINTS))
-        for seen, imbalance in result.history.tolist():
+        for seen, imbalance in result.imbalance_over_time.tolist():
             yield {
                 "data": data,
                 "workers": workers,

@@ -1,4 +1,4 @@
-"""What a ``DriftHistogram`` is made of: parameters, state, entries, and the form in which they are stored."""
+"""State of a ``DriftHistogram``: parameters, entries, and the stored form."""
 
 import math
 from typing import Annotated, NamedTuple, Self
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError
 from equipoise.fingerprint_table import new_table
-from equipoise.sketch.base import LEAST_SEED
-from equipoise.sketch.validation import Total, require
+from equipoise.framing import require
+from equipoise.sketch.base import LEAST_SEED, Total
 
 KIND = "drift-histogram"
 """Name of the sketch in its stored form."""
@@ -46,18 +46,18 @@ class Settings(msgspec.Struct, frozen=True):
         solidarity: int,
         hash_seed: int,
     ) -> Self:
-        """Settings with the defaults filled in; refuses what cannot work."""
+        """Return settings with the defaults filled in; refuse invalid combinations."""
         take, soft_boundary = whole("take", take, 1), whole("soft_boundary", soft_boundary, 1)
         hard_boundary = soft_boundary if hard_boundary is None else whole("hard_boundary", hard_boundary, 1)
         if not 2 * take <= hard_boundary <= _MAX_BOUNDARY:
             raise InvalidArgumentError(
                 f"hard_boundary must be at least twice take ({take}) and at most 2**28, got {hard_boundary}: "
-                "drift is told from where the former top keys stand among the others"
+                "drift is measured by the ranks of the former top keys among all tracked keys"
             )
         compaction = max(1, hard_boundary // 4) if compaction is None else whole("compaction", compaction, 1)
         if compaction > hard_boundary - take:
             raise InvalidArgumentError(
-                f"compaction must leave take ({take}) of {hard_boundary} keys, got {compaction}; "
+                f"compaction must leave at least take ({take}) of {hard_boundary} keys, got {compaction}; "
                 f"use 1 to {hard_boundary - take}"
             )
         past = at_least("drift_history_weight", drift_history_weight, 0)
@@ -77,58 +77,58 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct):
-    """What a sketch knows beside its entries; also a part of the payload."""
+    """State of a sketch besides its entries; also a field of the payload."""
 
     boundary: int  # present hard boundary
     drift: float  # smoothed over the boundaries
-    scale: float = 1.0  # what a sampled row counts: 1 / rate
-    norm: float = 0.0  # weight taken in: the total as the sample estimates it
-    lost: float = 0.0  # upper bound of the weight taken in for any key not tracked
+    scale: float = 1.0  # weight of a sampled row: 1 / sampling rate
+    norm: float = 0.0  # sampled weight: the total as estimated by the sample
+    lost: float = 0.0  # upper bound of the sampled weight of any key that is not tracked
     quiet: int = 0  # boundaries without drift since the hard boundary last moved
 
 
 class Entries(NamedTuple):
-    """Entries by number, in the order in which they came, and the table that finds a key's entry."""
+    """Entries in order of arrival, and the hash table from a key to its entry."""
 
     table_keys: NDArray[np.int64]
     table_values: NDArray[np.int32]
     keys: NDArray[np.int64]
     weights: NDArray[np.float64]
-    missed: NDArray[np.float64]  # upper bound of the weight lost to cuts before the key came in
+    missed: NDArray[np.float64]  # upper bound of the weight lost to cuts before the entry was made
 
 
 class Stored(msgspec.Struct):
-    """Payload; keys and history (int64), weights and missed (float64) in the order in which keys came."""
+    """Payload; ``last_top`` and ``keys`` are int64, ``weights`` and ``missed`` float64, entries in order of arrival."""
 
     settings: Settings
     total: Total
     random: Annotated[int, msgspec.Meta(ge=0)]
     state: State
-    history: bytes
+    last_top: bytes
     keys: bytes
     weights: bytes
     missed: bytes
 
 
 def new_entries(room: int) -> Entries:
-    """Empty entries, with room for so many."""
+    """Return empty arrays with room for ``room`` entries."""
     weights, missed = np.zeros((2, room))
     return Entries(*new_table(room), np.zeros(room, dtype=np.int64), weights, missed)
 
 
-def check_contents(stored: Stored, history: NDArray[np.int64], entries: Entries) -> None:
-    """Refuse contents that no history leads to."""
+def check_stored(stored: Stored, last_top: NDArray[np.int64], entries: Entries) -> None:
+    """Refuse a stored state that no sequence of updates can produce."""
     kind, settings, state = KIND, stored.settings, stored.state
     keys, weights, missed = entries.keys, entries.weights, entries.missed
     require(kind, len(keys) == len(weights) == len(missed), "its arrays have different lengths")
     require(kind, len(np.unique(keys)) == len(keys), "a key has two entries")
     raised, odd = divmod(state.boundary - settings.hard_boundary, settings.soft_boundary)
     require(kind, raised >= 0 and odd == 0, f"a boundary of {state.boundary} cannot be reached")
-    require(kind, len(keys) < state.boundary, f"{len(keys)} keys within a boundary of {state.boundary}")
-    require(kind, len(history) <= settings.take, f"{len(history)} former top keys instead of {settings.take}")
-    require(kind, 1 <= state.scale < math.inf and 0 <= state.drift < math.inf, "scale or drift is no possible number")
+    require(kind, len(keys) < state.boundary, f"{len(keys)} keys with a boundary of {state.boundary}")
+    require(kind, len(last_top) <= settings.take, f"{len(last_top)} former top keys, at most {settings.take} expected")
+    require(kind, 1 <= state.scale < math.inf and 0 <= state.drift < math.inf, "scale or drift is out of range")
     require(
-        kind, bool(np.all(weights > 0) and np.all((missed >= 0) & (missed <= state.lost))), "a weight is impossible"
+        kind, bool(np.all(weights > 0) and np.all((missed >= 0) & (missed <= state.lost))), "a weight is out of range"
     )
-    require(kind, weights.sum() <= state.norm * (1 + 1e-9) < math.inf, "its weights exceed what was taken in")
-    require(kind, (stored.total > 0) == (state.norm > 0), "rows were seen but none taken in, or the other way round")
+    require(kind, weights.sum() <= state.norm * (1 + 1e-9) < math.inf, "its weights exceed the sampled weight")
+    require(kind, (stored.total > 0) == (state.norm > 0), "its total and its sampled weight disagree")
