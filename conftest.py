@@ -4,6 +4,7 @@ import os
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from equipoise import SparkUnavailableError
 from equipoise.requirements import require_java
@@ -11,6 +12,10 @@ from equipoise.requirements import require_java
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 # a JVM that lives for a minute spends less on compiling than it would gain
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# tests are never timed: the suite passes on a machine that is busy with other work
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(steps)
 def test_the_table_holds_what_a_dictionary_holds(script):
     keys, values = new_table(8)

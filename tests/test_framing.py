@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.errors import DamagedError, FormatError, UnknownFormatError
@@ -24,7 +24,6 @@ def with_checksum(body):
     return body + struct.pack("<I", zlib.crc32(body))
 
 
-@settings(deadline=None)
 @given(st.text("abc-", min_size=1, max_size=20), st.integers(0, 65_535), plain_values)
 def test_what_is_sealed_comes_back(kind, version, payload):
     assert unseal(kind, version, seal(kind, version, payload)) == payload
@@ -111,7 +110,6 @@ def test_a_payload_nested_without_end_is_damage(head):
         unseal("thing", 3, around(head * 100_000))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_changed_bytes_under_a_right_checksum_are_refused_or_give_a_payload(data):
     body = bytearray(SEALED[:-4])

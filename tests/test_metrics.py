@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from equipoise.errors import InvalidArgumentError
@@ -178,13 +178,11 @@ def test_empty_blocks_are_balanced_and_unsplit():
 # laws
 
 
-@settings(deadline=None)
 @given(amounts)
 def test_load_imbalance_lies_between_one_and_the_number_of_workers(loads):
     assert 1.0 <= load_imbalance(loads) <= len(loads) * (1 + 1e-12)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e9), st.integers(1, 50))
 def test_equal_loads_are_balanced_by_every_measure(load, workers):
     loads = [load] * workers
@@ -195,7 +193,6 @@ def test_equal_loads_are_balanced_by_every_measure(load, workers):
     assert standard_deviation(loads) == pytest.approx(0.0, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(whole_amounts, scales)
 def test_relative_measures_do_not_depend_on_the_unit(loads, scale):
     scaled = np.array(loads) * scale
@@ -203,7 +200,6 @@ def test_relative_measures_do_not_depend_on_the_unit(loads, scale):
         assert OF_LOADS[name](scaled) == pytest.approx(OF_LOADS[name](loads), abs=1e-9)
 
 
-@settings(deadline=None)
 @given(whole_amounts, scales)
 def test_absolute_measures_grow_with_the_unit(loads, scale):
     scaled = np.array(loads) * scale
@@ -211,7 +207,6 @@ def test_absolute_measures_grow_with_the_unit(loads, scale):
         assert OF_LOADS[name](scaled) == pytest.approx(scale * OF_LOADS[name](loads), abs=1e-6)
 
 
-@settings(deadline=None)
 @given(whole_amounts, st.randoms(use_true_random=False))
 def test_the_order_of_workers_does_not_matter(loads, random):
     shuffled = random.sample(loads, len(loads))
@@ -219,7 +214,6 @@ def test_the_order_of_workers_does_not_matter(loads, random):
         assert OF_LOADS[name](shuffled) == pytest.approx(OF_LOADS[name](loads))
 
 
-@settings(deadline=None)
 @given(routings)
 def test_both_forms_of_the_average_imbalance_agree(case):
     routing, workers = case
@@ -227,14 +221,12 @@ def test_both_forms_of_the_average_imbalance_agree(case):
     assert average_imbalance_fraction(routing, workers) == pytest.approx(average_imbalance_fraction_of_loads(history))
 
 
-@settings(deadline=None)
 @given(amounts, st.integers(1, 40))
 def test_makespan_lies_between_its_lower_bound_and_twice_that(durations, slots):
     least = makespan_lower_bound(durations, slots)
     assert least * (1 - 1e-9) <= makespan(durations, slots) <= 2 * least * (1 + 1e-9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 8), st.data())
 def test_no_plan_without_splits_beats_the_lower_bound(key_loads, partitions, data):
     owners = data.draw(st.lists(st.integers(0, partitions - 1), min_size=len(key_loads), max_size=len(key_loads)))
@@ -243,7 +235,6 @@ def test_no_plan_without_splits_beats_the_lower_bound(key_loads, partitions, dat
     assert load_imbalance(loads) >= lower_bound(partitions, hottest) * (1 - 1e-12)
 
 
-@settings(deadline=None)
 @given(routings, st.data())
 def test_a_key_is_at_one_worker_at_least_and_at_all_at_most(case, data):
     assignment, workers = case
@@ -254,14 +245,12 @@ def test_a_key_is_at_one_worker_at_least_and_at_all_at_most(case, data):
     assert 1.0 <= distribution_cost(counts, len(set(keys))) <= workers
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5))
 def test_the_overall_imbalance_lies_between_those_of_the_resources(relative_imbalances):
     overall = overall_imbalance(relative_imbalances)
     assert min(relative_imbalances) * (1 - 1e-9) <= overall <= max(relative_imbalances) * (1 + 1e-9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=20), st.integers(0, 19), st.integers(0, 19))
 def test_levelling_two_workers_never_raises_the_imbalance(loads, one, other):
     assume(one < len(loads) and other < len(loads))

@@ -92,7 +92,7 @@ def records(draw):
 
 
 @given(records(), st.floats(0, 1), st.sampled_from(["kip", "scan", "mixed", Boundless()]))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_a_replan_never_exceeds_the_budget_and_is_never_worse(record, part, planner):
     plan, loads = record
     histogram, costs = loads.histogram(), loads.costs()
@@ -106,7 +106,7 @@ def test_a_replan_never_exceeds_the_budget_and_is_never_worse(record, part, plan
 
 
 @given(records(), st.sampled_from([None, 1, 3, 20]))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_equal_arguments_give_equal_decisions(record, partitions):
     plan, loads = record
     again = StreamLoadRecord.from_bytes(loads.to_bytes())
@@ -116,7 +116,7 @@ def test_equal_arguments_give_equal_decisions(record, partitions):
 
 
 @given(records(), st.integers(1, 24), st.sampled_from([None, 0.0, 1e5]))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_rescaling_gives_every_group_and_key_an_owner_in_both_directions(record, partitions, budget):
     plan, loads = record
     decision = decide(Policy(budget_bytes=budget), plan, loads, partitions=partitions)
@@ -137,7 +137,7 @@ def test_rescaling_gives_every_group_and_key_an_owner_in_both_directions(record,
     st.sampled_from([256, 1024]),
     st.sampled_from(["row", "group", "heavy", "task"]),
 )
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 def test_an_even_load_is_never_moved_however_noisy_its_measurement(seed, rows, partitions, groups, noise):
     rng = np.random.default_rng(seed)
     controller, plan = Controller(), uniform_plan(partitions, groups)

@@ -40,7 +40,6 @@ def recorded(parts, **options):
 
 
 @given(st.lists(batches(), max_size=5), st.sampled_from(["auto", "rows", "seconds"]))
-@settings(deadline=None)
 def test_listed_and_isolated_keys_are_part_of_their_groups_and_shares_add_up_to_one(parts, load):
     loads = recorded(parts, load=load)
     histogram, costs = loads.histogram(), loads.costs()
@@ -53,7 +52,6 @@ def test_listed_and_isolated_keys_are_part_of_their_groups_and_shares_add_up_to_
 
 
 @given(st.lists(batches(), max_size=4), st.lists(batches(), max_size=3), st.sampled_from(["auto", "rows", "seconds"]))
-@settings(deadline=None)
 def test_a_record_that_was_stored_goes_on_as_the_one_that_was_not(earlier, later, load):
     loads = recorded(earlier, load=load, decay=0.3)
     read = StreamLoadRecord.from_bytes(loads.to_bytes())
@@ -65,7 +63,6 @@ def test_a_record_that_was_stored_goes_on_as_the_one_that_was_not(earlier, later
 
 
 @given(batches(), st.data())
-@settings(deadline=None)
 def test_a_single_changed_byte_is_noticed(batch, data):
     stored = bytearray(recorded([batch]).to_bytes())
     at = data.draw(st.integers(0, len(stored) - 1))
@@ -176,7 +173,7 @@ def test_a_batch_of_next_to_no_work_says_nothing_about_costs():
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["group", "task"]))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_timing_noise_of_a_fifth_does_not_change_the_loads(seed, unit):
     rng = np.random.default_rng(seed)
     loads, rows = StreamLoadRecord(64), StreamLoadRecord(64, load="rows")
@@ -220,7 +217,6 @@ def test_a_record_without_split_keys_has_their_load_and_its_certainty_no_more():
 
 
 @given(st.lists(batches(), min_size=1, max_size=4), st.integers(1, GROUPS))
-@settings(deadline=None)
 def test_the_state_of_the_partitions_is_all_state_each_key_where_its_plan_has_it(parts, partitions):
     isolated = {key: key % partitions for key in parts[-1].isolated}
     plan = Plan(partitions, np.arange(GROUPS) % partitions, isolated)

@@ -34,7 +34,7 @@ def streams(draw):
 
 
 @given(streams(), st.integers(1, 8), st.integers(2, 40))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_sizes_are_exact_and_every_tuple_is_with_its_key(stream, budget, levels):
     keys, sizes, chunk = stream
     times = np.linspace(0, 1, len(keys), endpoint=False)
@@ -59,7 +59,7 @@ def test_sizes_are_exact_and_every_tuple_is_with_its_key(stream, budget, levels)
 
 
 @given(streams())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_with_a_budget_for_every_tuple_the_order_is_that_of_sorting(stream):
     keys, sizes, _ = stream
     buffer = Accumulator(0, 1, expected=1, expected_keys=1, budget=10**6, first_step=0)

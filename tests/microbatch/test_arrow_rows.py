@@ -347,7 +347,7 @@ def test_older_versions_are_refused_by_name(version):
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_bytes_are_refused_or_read(data, has_prefix):
     prefix = b"\xff\xff\xff\xff" + struct.pack("<i", len(data)) if has_prefix else b""
     messages = Messages(io.BytesIO(prefix + data).read, lambda: None, BOUNDS)

@@ -71,7 +71,7 @@ def test_small_goldens():
 
 
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=200), st.integers(1, 12), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_tuple_is_in_one_block_whatever_the_method(keys, count, resume, weighted):
     sizes = np.random.default_rng(len(keys)).integers(1, 6, len(keys)) if weighted else None
     batch = post_sorted(keys, sizes)
@@ -112,7 +112,7 @@ def test_level_blocks_are_level_in_size_and_in_keys(exponent, unit):
 
 
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=300), st.integers(1, 12))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_level_blocks_are_no_worse_than_those_of_the_paper(keys, count):
     batch = post_sorted(keys)
     count = min(count, batch.size)

@@ -22,7 +22,7 @@ def test_goldens():
 
 
 @given(st.lists(CLUSTER, unique_by=lambda each: each[0], max_size=60), st.integers(1, 9))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_split_keys_meet_and_the_others_take_turns(clusters, count):
     keys, sizes, split = np.array(clusters, dtype=np.int64).reshape(-1, 3).T
     split = split.astype(bool)

@@ -70,7 +70,7 @@ def damaged(draw):
 
 
 @given(st.lists(damaged(), min_size=1, max_size=12))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_what_is_read_of_many_lines_is_what_is_read_of_each_alone(lines):
     objects_ = [line for line in lines if line.lstrip()[:1] == b"{"]
     expected = [table for line in objects_ if (table := alone(line, SCHEMA)) is not None]
@@ -156,7 +156,6 @@ def test_times_and_decimals_of_the_usual_form_are_checked_without_arrow(bad, mon
         r"(0000|1677|1678|2020|2262|9999)-[01][0-9]-[0-3][0-9]([ T][0-2][0-9]:[0-6][0-9]:[0-6][0-9])?Z?", fullmatch=True
     )
 )
-@settings(deadline=None)
 def test_a_time_is_taken_if_arrow_takes_it(unit, text):
     zone = "UTC" if text.endswith("Z") else None
     assert json_lines._is_time(text, pa.timestamp(unit, zone)) == json_lines._converts(text, pa.timestamp(unit, zone))
@@ -165,7 +164,6 @@ def test_a_time_is_taken_if_arrow_takes_it(unit, text):
 @given(
     st.from_regex(r"[+-]?0{0,3}[0-9]{0,40}(\.[0-9]{0,40})?0{0,3}([eE][+-]?[0-9])?", fullmatch=True), st.integers(0, 12)
 )
-@settings(deadline=None)
 def test_a_decimal_is_taken_if_arrow_takes_it(text, scale):
     kind = pa.decimal128(12, scale)
     assert json_lines._is_decimal(text, kind) == json_lines._converts(text, kind)

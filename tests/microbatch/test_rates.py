@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise import InvalidArgumentError
@@ -17,7 +17,6 @@ from equipoise.microbatch.rates import CURVES, Rate
     st.floats(0, 300),
     st.floats(0, 300),
 )
-@settings(deadline=None)
 def test_never_fewer_tuples_later_and_when_is_the_inverse_of_sent(curve, rate, swing, period, early, late):
     curve = Rate(rate, curve, swing=swing * rate, period=period)
     early, late = sorted((early, late))

@@ -61,7 +61,7 @@ def expected(count):
     st.integers(1, 6),
     st.sampled_from(sorted(BLOCKS)),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_blocks_hold_every_row_once_and_tell_which_keys_are_split(keys, count, method):
     rows = pa.table({"key": pa.array(keys, pa.int64()), "at": list(range(len(keys)))})
     buffer = Accumulator(0, 1, expected=10, expected_keys=3)

@@ -68,7 +68,7 @@ def test_what_was_appended_is_there_for_the_next_receiver(tmp_path, claimed):
 
 
 @given(st.integers(1, 10_000))
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, claimed, cut):
     folder = tmp_path_factory.mktemp("spool")
     spool = claimed(folder)
@@ -330,7 +330,6 @@ records_of = st.dictionaries(
 
 
 @given(st.lists(records_of, max_size=4))
-@settings(deadline=None)
 def test_records_are_the_same_when_they_are_read_and_written_again(given):
     data = b"".join(map(line_of, given))
     found = list(records(data, "file"))
@@ -359,7 +358,7 @@ def test_a_line_of_a_newer_format_or_of_none_is_told():
 
 
 @given(st.integers(0, 200_000))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_file_of_lines_that_is_cut_anywhere_keeps_all_whole_lines(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("lines") / "lines"
     given = [{"n": n, "text": "x" * length} for n, length in enumerate([10, 100_000, 0, 50])]

@@ -233,7 +233,7 @@ def test_growing_step_by_step_stays_within_the_allowed_imbalance(kind):
         assert plan.partitions == partitions
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(PLANNERS),
     utility=st.sampled_from(Utility),

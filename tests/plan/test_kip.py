@@ -37,7 +37,7 @@ def problems(draw):
 
 
 @given(problems())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_plan_is_never_worse_than_the_previous_one(problem):
     previous, histogram, costs = problem
     plan = KIP().plan(previous, histogram, costs=costs)
@@ -46,7 +46,7 @@ def test_a_plan_is_never_worse_than_the_previous_one(problem):
 
 
 @given(problems(), st.floats(0, 1))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_with_a_budget_a_plan_is_neither_worse_nor_dearer(problem, part):
     previous, histogram, costs = problem
     priced = price(histogram, previous.tail_groups, costs)
@@ -57,7 +57,7 @@ def test_with_a_budget_a_plan_is_neither_worse_nor_dearer(problem, part):
 
 
 @given(problems())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_what_is_within_the_ceiling_is_left_alone(problem):
     previous, histogram, costs = problem
     once = KIP(slack=0.5).plan(previous, histogram, costs=costs)
@@ -68,7 +68,7 @@ def test_what_is_within_the_ceiling_is_left_alone(problem):
 
 
 @given(problems())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_planning_settles_when_the_load_does(problem):
     plan, histogram, costs = problem
     for _ in range(30):
@@ -185,7 +185,7 @@ def test_packed_anew_the_loads_are_even_and_the_longest_task_comes_first():
 
 
 @given(st.integers(2, 12), st.integers(1, 30), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_packed_anew_groups_that_nobody_has_seen_are_spread_over_all_partitions(partitions, seen, seed):
     keys = np.random.default_rng(seed).permutation(10_000)[:seen].astype(np.int64)
     shares = zipf(seen, 1.0)

@@ -168,7 +168,7 @@ def test_the_search_ends_quickly_when_one_key_is_nearly_all_the_load():
     assert loads.max() == pytest.approx(0.9, abs=0.01)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     counts=st.lists(st.integers(0, 9), max_size=20),
     rest=st.integers(0, 20),
@@ -198,7 +198,7 @@ def test_a_search_always_ends_within_the_table_and_never_above_the_old_largest_l
         assert priced.loads(plan).max() <= priced.loads(previous).max() * (1 + 1e-6)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=20),
     partitions=st.integers(1, 5),

@@ -4,7 +4,7 @@ import stat
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise import DamagedError, InvalidArgumentError, Plan, UnknownFormatError, uniform_plan
@@ -29,7 +29,6 @@ def plans(draw):
 
 
 @given(plans(), st.lists(FINGERPRINT, max_size=50))
-@settings(deadline=None)
 def test_a_key_goes_where_it_is_isolated_else_where_its_tail_group_goes(plan, keys):
     keys = [*keys, *plan.isolated]
     expected = [plan.isolated.get(key, plan.tail[key % plan.tail_groups]) for key in keys]
@@ -37,7 +36,6 @@ def test_a_key_goes_where_it_is_isolated_else_where_its_tail_group_goes(plan, ke
 
 
 @given(plans())
-@settings(deadline=None)
 def test_a_plan_survives_its_json_to_the_byte(plan):
     text = plan.to_json()
     again = Plan.from_json(text)

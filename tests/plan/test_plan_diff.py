@@ -21,7 +21,7 @@ def test_equal_routing_is_an_empty_difference():
 
 
 @given(st.integers(0, 2**32))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_moved_load_and_state_are_those_of_the_keys_that_change_partition(seed):
     rng = np.random.default_rng(seed)
     keys = rng.permutation(2000)[:300].astype(np.int64)

@@ -94,7 +94,7 @@ def test_the_first_of_two_equal_moves_is_made():
     assert planner.place(adaptation(planner, (5, 3, 2), (0, 0, 0), 2)).tolist() == [1, 0, 0]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     counts=st.lists(st.integers(1, 20), min_size=1, max_size=7),
     partitions=st.integers(2, 4),

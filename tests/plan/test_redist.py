@@ -75,7 +75,7 @@ def test_a_full_partition_is_split_at_least_migration():
     assert step.state[placement != step.old].sum() == pytest.approx(5 / 10)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     counts=st.lists(st.integers(1, 20), min_size=1, max_size=6),
     partitions=st.integers(2, 4),

@@ -10,7 +10,7 @@ from equipoise.plan.ring import _TAIL_SEED
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_bucketed_lookup_finds_the_first_replica_at_or_after_the_point(partitions, replicas, seed):
     ring = HashRing(partitions, replicas=replicas)
     keys = np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, 100)
@@ -20,7 +20,7 @@ def test_bucketed_lookup_finds_the_first_replica_at_or_after_the_point(partition
 
 
 @given(st.integers(1, 30))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_growing_moves_keys_to_the_new_partition_only(partitions):
     keys = np.arange(3000)
     before, after = HashRing(partitions).lookup(keys), HashRing(partitions + 1).lookup(keys)

@@ -67,7 +67,7 @@ def test_each_item_goes_to_the_partition_of_least_utility():
     assert step.state[placement != step.old].sum() == pytest.approx(5 / 10)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     counts=st.lists(st.integers(1, 20), min_size=1, max_size=9),
     partitions=st.integers(2, 5),

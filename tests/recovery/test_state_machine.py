@@ -361,11 +361,9 @@ class Story(RuleBasedStateMachine):
 
 
 class TestStory(Story.TestCase):
-    settings = settings(max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(max_examples=15, stateful_step_count=25, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.long
 class TestLongStory(Story.TestCase):
-    settings = settings(
-        max_examples=100, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = settings(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))

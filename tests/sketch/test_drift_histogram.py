@@ -101,7 +101,7 @@ def test_the_boundary_returns_to_where_it_started_and_no_further():
     assert sketch._state.boundary == 20
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(weighted_keys, weighted_keys, weighted_keys)
 def test_without_sampling_bounds_are_certain_also_after_merges_and_later_updates(left, right, later):
     merged = counted(left).merge(counted(right))
@@ -112,7 +112,7 @@ def test_without_sampling_bounds_are_certain_also_after_merges_and_later_updates
         assert merged.lower(key) <= truth[key] <= merged.upper(key)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(weighted_keys)
 def test_without_sampling_the_margin_is_at_most_the_largest_weights_dropped(pairs):
     sketch, dropped = small(), 0.0

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.errors import InvalidArgumentError, MismatchError
@@ -54,7 +54,6 @@ def test_retention_weights_the_past_and_counts_missing_keys_as_zero():
     assert blended.shares.round(9).tolist() == [0.42, 0.24, 0.12]
 
 
-@settings(deadline=None)
 @given(st.lists(observed(), min_size=1, max_size=4))
 def test_a_merged_histogram_is_honest_about_all_parts_together(parts):
     together: dict[int, int] = {}
@@ -66,7 +65,6 @@ def test_a_merged_histogram_is_honest_about_all_parts_together(parts):
     assert_honest(merged, shares(together))
 
 
-@settings(deadline=None)
 @given(observed(), observed(), st.floats(0, 1))
 def test_a_blended_histogram_is_honest_about_the_blended_truth(past, present, weight):
     blended = past[1].blend(present[1], weight)
@@ -75,7 +73,6 @@ def test_a_blended_histogram_is_honest_about_the_blended_truth(past, present, we
     assert_honest(blended, truth)
 
 
-@settings(deadline=None)
 @given(observed(), st.integers(0, 12))
 def test_a_shortened_histogram_is_honest_about_the_keys_it_dropped(part, k):
     counts, histogram = part
@@ -83,7 +80,6 @@ def test_a_shortened_histogram_is_honest_about_the_keys_it_dropped(part, k):
     assert_honest(histogram.top(k), shares(counts))
 
 
-@settings(deadline=None)
 @given(st.lists(observed(), min_size=2, max_size=4), st.randoms())
 def test_the_order_of_merging_does_not_matter(parts, random):
     histograms = [histogram for _, histogram in parts]

@@ -68,7 +68,7 @@ def test_merging_at_the_ends_of_windows_adds_what_either_side_may_have_missed():
     assert merged.total == 12
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(epsilons, weighted_keys)
 def test_it_counts_as_the_printed_form_does(epsilon, pairs):
     keys = repeated(pairs)
@@ -77,7 +77,7 @@ def test_it_counts_as_the_printed_form_does(epsilon, pairs):
     assert entries(sketch) == by_hand(math.ceil(1 / epsilon), keys)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(epsilons, weighted_keys)
 def test_a_weight_counts_like_that_many_repetitions(epsilon, pairs):
     plain = LossyCounting(epsilon)
@@ -85,7 +85,7 @@ def test_a_weight_counts_like_that_many_repetitions(epsilon, pairs):
     assert counted(epsilon, pairs).to_bytes() == plain.to_bytes()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(epsilons, weighted_keys, st.floats(0.05, 1))
 def test_keys_above_a_share_are_found_and_none_far_below_it(epsilon, pairs, support):
     sketch, truth = counted(epsilon, pairs), Counter(repeated(pairs))
@@ -96,7 +96,7 @@ def test_keys_above_a_share_are_found_and_none_far_below_it(epsilon, pairs, supp
     assert all(truth[key] >= threshold for key in found)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(epsilons, st.lists(weighted_keys, min_size=2, max_size=5), weighted_keys)
 def test_bounds_hold_after_merges_at_any_point_of_a_window_and_later_updates(epsilon, parts, later):
     merged = counted(epsilon, parts[0])

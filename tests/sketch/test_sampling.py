@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.sketch.sampling import FAILURE_PROBABILITY, SamplingError, uniform
@@ -24,14 +24,12 @@ def test_random_numbers_are_those_of_splitmix64():
     assert [uniform(state) for _ in reference] == [(number >> 11) / 2**53 for number in reference]
 
 
-@settings(deadline=None)
 @given(errors, sampled_weights)
 def test_the_upper_bound_is_the_largest_truth_that_the_sample_allows(error, sampled):
     upper = error.at_most(np.array([sampled]))[0]
     assert upper - deviation(error, upper) == pytest.approx(sampled, rel=1e-6, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(errors, sampled_weights)
 def test_the_lower_bound_is_the_smallest_truth_that_the_sample_allows(error, sampled):
     lower = error.at_least(np.array([sampled]))[0]

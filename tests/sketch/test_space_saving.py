@@ -83,7 +83,7 @@ def test_merging_sketches_that_fit_together_is_exact():
     assert merged.smallest == 0
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(capacities, weighted_keys)
 def test_it_counts_as_the_plainest_form_does(capacity, pairs):
     sketch = counted(capacity, pairs)
@@ -91,7 +91,7 @@ def test_it_counts_as_the_plainest_form_does(capacity, pairs):
     assert found == by_hand(capacity, pairs)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(capacities, weighted_keys)
 def test_counts_add_up_and_errors_stay_within_the_smallest_count(capacity, pairs):
     sketch = counted(capacity, pairs)
@@ -101,7 +101,7 @@ def test_counts_add_up_and_errors_stay_within_the_smallest_count(capacity, pairs
     assert sketch.smallest <= sketch.total / capacity
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(capacities, weighted_keys)
 def test_every_key_above_its_fair_part_is_tracked(capacity, pairs):
     sketch = counted(capacity, pairs)
@@ -110,7 +110,7 @@ def test_every_key_above_its_fair_part_is_tracked(capacity, pairs):
     assert hot <= tracked
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(capacities, weighted_keys)
 def test_a_weight_counts_like_that_many_repetitions(capacity, pairs):
     repeated = SpaceSaving(capacity)
@@ -118,7 +118,7 @@ def test_a_weight_counts_like_that_many_repetitions(capacity, pairs):
     assert counted(capacity, pairs).to_bytes() == repeated.to_bytes()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(capacities, st.lists(weighted_keys, min_size=2, max_size=5), weighted_keys)
 def test_bounds_hold_after_any_number_of_merges_and_later_updates(capacity, parts, later):
     merged = counted(capacity, parts[0])

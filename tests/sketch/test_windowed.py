@@ -56,7 +56,7 @@ def test_four_counters_remember_at_most_a_third_more_than_the_window():
     assert (min(ages[119:]), max(ages[119:])) == (120, 159)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(shapes, weighted_keys)
 def test_it_answers_like_a_lossy_counter_over_the_last_of_the_input(shape, pairs):
     sketch, keys = counted(shape, pairs), repeated(pairs)
@@ -66,7 +66,7 @@ def test_it_answers_like_a_lossy_counter_over_the_last_of_the_input(shape, pairs
     assert sketch.histogram() == recent.histogram()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(shapes, weighted_keys)
 def test_the_answer_covers_the_window_and_little_more(shape, pairs):
     window, counters = shape
@@ -75,7 +75,7 @@ def test_the_answer_covers_the_window_and_little_more(shape, pairs):
     assert min(fed, window) <= sketch.total < max(1, fed + 1 if fed < window else counters * step)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(shapes, weighted_keys)
 def test_a_weight_counts_like_that_many_repetitions(shape, pairs):
     plain = WindowedCounter(*shape, epsilon=0.2)
@@ -83,7 +83,7 @@ def test_a_weight_counts_like_that_many_repetitions(shape, pairs):
     assert counted(shape, pairs).to_bytes() == plain.to_bytes()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(shapes, weighted_keys, weighted_keys)
 def test_a_merged_counter_answers_about_what_both_answering_counters_have_seen(shape, left, right):
     one, two = counted(shape, left), counted(shape, right)
@@ -93,7 +93,7 @@ def test_a_merged_counter_answers_about_what_both_answering_counters_have_seen(s
     assert bounds(merged) == bounds(lossy(first).merge(lossy(second)))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(shapes, weighted_keys, weighted_keys, st.lists(st.just((9, 1)), min_size=1, max_size=150))
 def test_a_merged_counter_fed_further_still_covers_the_window_and_forgets_the_rest(shape, left, right, later):
     window, counters = shape

@@ -315,7 +315,7 @@ def test_it_tells_what_it_does(rows, capsys):
     assert "row by row by partial-key" in capsys.readouterr().out
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 12), st.integers(1, 12))
 def test_a_plan_in_pieces_is_never_slower_than_whole_keys(counts, partitions, slots):
     keys = np.repeat(np.arange(len(counts), dtype=np.int64) * 7919, counts)

@@ -22,7 +22,7 @@ def frame(rows):
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(frames, frames)
 def test_results_are_those_of_pandas(first, second):
     totals = ColumnAggregator(ALL, SCHEMA)

@@ -33,7 +33,7 @@ NARROW = {
 
 @pytest.mark.parametrize("name", COLUMNS)
 @given(data=st.data())
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 def test_a_column_with_nulls_has_the_same_fingerprints_in_spark_and_in_the_core(spark, name, data):
     values = data.draw(st.lists(st.none() | COLUMNS[name], min_size=1, max_size=50))
     df = spark.createDataFrame([(i, value) for i, value in enumerate(values)], f"i int, k {name}")
@@ -43,7 +43,7 @@ def test_a_column_with_nulls_has_the_same_fingerprints_in_spark_and_in_the_core(
 
 @pytest.mark.parametrize("name", NARROW)
 @given(data=st.data())
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 def test_narrow_types_have_the_same_fingerprints_in_spark_and_in_the_core(spark, name, data):
     dtype, strategy = NARROW[name]
     values = data.draw(st.lists(strategy, min_size=1, max_size=50))
@@ -53,7 +53,7 @@ def test_narrow_types_have_the_same_fingerprints_in_spark_and_in_the_core(spark,
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 def test_several_columns_have_the_same_fingerprints_in_spark_and_in_the_core(spark, data):
     rows = data.draw(st.lists(st.tuples(st.none() | TEXT, st.none() | COLUMNS["bigint"]), min_size=1, max_size=50))
     df = spark.createDataFrame([(i, *row) for i, row in enumerate(rows)], "i int, a string, b bigint")
@@ -82,7 +82,7 @@ def test_rows_arrive_in_the_partition_that_the_plan_says(spark):
 
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=200))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_perfect_hashing_gives_every_key_a_slot_of_its_own(chosen):
     keys = np.array(sorted(chosen), dtype=np.int64)
     displacements, slots = perfect_hash(keys)

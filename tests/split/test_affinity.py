@@ -38,7 +38,7 @@ def test_five_choices_come_out_as_intended_and_as_coded(keys_with, stream_of, as
     assert splitter.loads.tolist() == loads
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=90), st.integers(1, 7), st.integers(1, 20))
 def test_every_window_is_static_potc_from_the_start(stream, workers, window):
     targets = Affinity(workers, window=window).route(stream)

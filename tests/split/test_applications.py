@@ -39,7 +39,7 @@ def test_naive_bayes_counts_and_predicts_as_one_process(splitter):
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.integers(1, 6), st.integers(0, 2**31))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_histograms_with_room_for_every_value_are_exact_in_any_number_of_parts(values, parts, seed):
     tree = example("decision_tree_histograms")
     chosen = np.random.default_rng(seed).integers(0, parts, len(values))
@@ -90,7 +90,7 @@ def test_counts_of_heavy_hitters_are_within_the_error_of_their_summaries(splitte
     st.sampled_from([KeyGrouping, PartialKey, DChoices, Shuffle]),
     st.integers(1, 9),
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_word_counts_are_exact_after_a_flush_whatever_the_period(words, period, splitter, chunks):
     counting = example("word_count").WordCount(splitter(5), period)
     for chunk in np.array_split(np.array(words, dtype=np.int64), chunks):

@@ -50,14 +50,14 @@ def test_key_grouping_comes_out_as_in_the_worked_example(keys, stream_of):
     assert splitter.loads.tolist() == [6, 2, 2]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(STREAMS, st.integers(1, 9), st.integers(0, 5))
 def test_the_loads_of_shuffle_differ_by_at_most_one(stream, workers, seed):
     loads = np.bincount(Shuffle(workers, seed=seed).route(stream), minlength=workers)
     assert loads.max() - loads.min() <= 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(STREAMS, st.integers(1, 9))
 def test_static_potc_and_on_greedy_choose_once_by_the_load_of_the_moment(stream, workers):
     for kind in (StaticPoTC, OnGreedy):
@@ -69,7 +69,7 @@ def test_static_potc_and_on_greedy_choose_once_by_the_load_of_the_moment(stream,
             loads[target] += 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=9), st.integers(1, 3))
 def test_off_greedy_is_within_grahams_bound_of_the_best(counts, workers):
     stream = np.repeat(np.arange(len(counts)), counts)

@@ -58,7 +58,7 @@ def test_a_middle_prefix_of_the_head_can_be_the_one_that_fails():
         assert part.sum() + q**2 * (after + 0.69) <= 10 * q * (0.1 + 1e-4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0.001, 0.3), max_size=6), st.integers(2, 40))
 def test_choices_lie_between_two_and_all_workers_and_fit_the_hottest(shares, workers):
     head = np.sort(np.array(shares, dtype=np.float64))[::-1]
@@ -112,7 +112,7 @@ def printed(stream, workers, threshold, mode):
 
 
 @pytest.mark.parametrize("mode", [DChoices, WChoices])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(stream=st.lists(st.integers(0, 9), min_size=1, max_size=60), workers=st.integers(2, 8))
 def test_with_a_look_at_every_message_it_is_the_printed_algorithm(mode, stream, workers):
     splitter = mode(workers, threshold=0.2, refresh=1)  # 50 counters: counts are exact
@@ -127,7 +127,7 @@ def test_balance_holds_where_two_choices_are_not_enough(mode):
     assert imbalance(two) / 100_000 > 0.1
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.integers(0, 1000), st.floats(0.6, 2.0))
 def test_every_key_above_the_threshold_is_in_the_head(seed, exponent):
     stream = sample(zipf_shares(500, exponent), 600, np.random.default_rng(seed))

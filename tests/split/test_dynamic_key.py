@@ -100,7 +100,7 @@ def test_an_empty_generation_is_filled_as_coded_and_stays_empty_as_printed():
     assert (dst, src) == ([], [0, 1, 2])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(0, 9), max_size=4), st.booleans())
 def test_promotion_loses_no_key_and_keeps_the_largest(source, target, swaps_ties):
     src, dst, counts = spaces(source, target)
@@ -172,7 +172,7 @@ def test_a_key_that_cools_shrinks_back_and_the_next_one_is_followed():
     assert splitter.width(1) == 2
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=300), st.integers(1, 6), st.integers(0, 9))
 def test_every_message_goes_to_the_least_loaded_of_side_by_side_workers(stream, workers, seed):
     clock = Clock()

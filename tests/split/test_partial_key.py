@@ -76,7 +76,7 @@ def by_hand(keys, workers, choices, seed):
         yield target
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     keys=st.lists(st.integers(-5, 5), max_size=60),
     workers=st.integers(1, 9),
@@ -88,7 +88,7 @@ def test_each_message_goes_to_the_first_least_loaded_choice(keys, workers, choic
     assert splitter.route(np.array(keys, dtype=np.int64)).tolist() == list(by_hand(keys, workers, choices, seed))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=80), st.integers(1, 9), st.integers(1, 4))
 def test_a_key_meets_at_most_d_workers(keys, workers, choices):
     targets = PartialKey(workers, choices=choices).route(keys)

@@ -65,7 +65,7 @@ def elsewhere(folder, code, *, wait=True):
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes, st.lists(keys, max_size=8), st.lists(keys, max_size=8))
 def test_the_cache_is_a_sorted_dict(group, batches, asked, prefixes):
     group.replace(-1, [])
@@ -87,7 +87,7 @@ def test_the_cache_is_a_sorted_dict(group, batches, asked, prefixes):
         assert found.size_bytes == sum(len(key) + len(value) for key, value in model.items())
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(keys, values), max_size=20), st.booleans())
 def test_a_snapshot_replaces_everything_sorted_or_not(group, entries, is_sorted):
     group.apply([(group.version + 1, False, [(b"old", b"1")])], expected=group.version)

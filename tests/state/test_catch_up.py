@@ -230,7 +230,7 @@ def test_a_cold_start_reads_no_byte_more_than_once(hand, tmp_path, monkeypatch, 
     assert len(fetched) == (1 if versions == 1 else versions * len(groups))
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_way_through_the_versions_reads_what_the_log_says(make_hand, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any")

@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark_types
 
@@ -93,7 +93,6 @@ def same(left, right):
     return left == right and not (isinstance(left, Decimal) and left.as_tuple().exponent != right.as_tuple().exponent)
 
 
-@settings(deadline=None)
 @given(rows_with_schema)
 def test_a_row_of_any_type_comes_back(given_row):
     schema, row = given_row
@@ -103,7 +102,6 @@ def test_a_row_of_any_type_comes_back(given_row):
     assert all(same(each, row) for each in codec.decode_many(codec.encode_many([row, row])))
 
 
-@settings(deadline=None)
 @given(rows_with_schema, st.sampled_from([1, 15, 16, 40]))
 def test_encoded_rows_make_one_array(given_row, count):
     check_array(*given_row, count)
@@ -122,7 +120,6 @@ def check_array(schema, row, count):
     assert same(rows[-1], row)
 
 
-@settings(deadline=None)
 @given(schemas, st.binary(max_size=40))
 def test_foreign_bytes_are_damage_or_a_row_of_the_schema(schema, data):
     codec = row_codec(schema)
@@ -134,7 +131,6 @@ def test_foreign_bytes_are_damage_or_a_row_of_the_schema(schema, data):
     codec.encode(row)
 
 
-@settings(deadline=None)
 @given(rows_with_schema, st.data())
 def test_changed_bytes_are_damage_or_a_row_of_the_schema(schema_and_row, data):
     schema, row = schema_and_row
@@ -372,7 +368,6 @@ key_types = st.recursive(
 key_schemas = st.lists(key_types, min_size=1, max_size=3).map(lambda fields: struct(*fields))
 
 
-@settings(deadline=None)
 @given(key_schemas.flatmap(lambda schema: st.tuples(st.just(schema), values_of(schema), values_of(schema))))
 def test_keys_have_equal_bytes_exactly_if_they_are_equal(given_keys):
     schema, one, other = given_keys
@@ -386,7 +381,6 @@ def flat(value):
     return [each for item in value for each in flat(item)] if isinstance(value, list | tuple) else [value]
 
 
-@settings(deadline=None)
 @given(key_schemas.flatmap(lambda schema: st.tuples(st.just(schema), st.lists(values_of(schema), max_size=5))))
 def test_columns_of_keys_give_the_bytes_of_each_key(given_keys):
     schema, keys = given_keys

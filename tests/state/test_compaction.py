@@ -94,7 +94,7 @@ class Failing(Storage):
         super().delete_folder(folder)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(steps, steps)
 def test_the_state_is_the_same_and_only_its_files_are_left(make_hand, protocol, first, second):
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def test_the_state_is_the_same_and_only_its_files_are_left(make_hand, protocol, 
             assert entries(hand.storage) == known
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(steps)
 def test_a_failure_at_any_step_loses_nothing(make_hand, protocol, story):
     with tempfile.TemporaryDirectory() as folder:

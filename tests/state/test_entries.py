@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.errors import DamagedError
@@ -39,7 +39,6 @@ def test_the_layout_is_the_documented_one():
     assert with_expiry(b"p", 258) == b"\x01" + b"\x00" * 6 + b"\x01\x02p"
 
 
-@settings(deadline=None)
 @given(fingerprints, st.binary(), st.integers(0, 255), st.binary())
 def test_a_key_comes_apart_into_what_it_was_made_of(fingerprint, key, tag, suffix):
     entry = entry_key(entry_prefix(fingerprint, key), tag, suffix)
@@ -47,14 +46,12 @@ def test_a_key_comes_apart_into_what_it_was_made_of(fingerprint, key, tag, suffi
     assert entry.startswith(fingerprint_prefix(fingerprint))
 
 
-@settings(deadline=None)
 @given(fingerprints, st.binary(max_size=4), st.binary(max_size=4))
 def test_the_entries_of_one_key_are_no_prefix_of_those_of_another(fingerprint, one, other):
     if one != other:
         assert not entry_prefix(fingerprint, other).startswith(entry_prefix(fingerprint, one))
 
 
-@settings(deadline=None)
 @given(times, times, keys, keys)
 def test_an_index_sorts_by_time_and_leads_back(one, other, entry, another):
     for due in (due_timer, due_expiry):
@@ -63,26 +60,22 @@ def test_an_index_sorts_by_time_and_leads_back(one, other, entry, another):
             assert due(one, entry) < due(other, another)
 
 
-@settings(deadline=None)
 @given(st.none() | times, st.binary())
 def test_a_value_comes_apart_into_expiry_and_payload(expiry, payload):
     assert split_value(with_expiry(payload, expiry)) == (expiry, payload)
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**70), 2**70))
 def test_times_are_kept_within_what_eight_bytes_sort(time):
     assert unpack_time(pack_time(time)) == min(max(time, 0), 2**63 - 1)
 
 
-@settings(deadline=None)
 @given(keys, st.none() | times, st.binary())
 def test_an_expiring_entry_is_accompanied_by_its_expiry_and_no_other_is(entry, expiry, payload):
     found = companions(entry, with_expiry(payload, expiry))
     assert found == ([] if expiry is None else [due_expiry(expiry, entry)])
 
 
-@settings(deadline=None)
 @given(fingerprints, st.binary(), times)
 def test_a_timer_is_accompanied_by_its_time(fingerprint, key, time):
     entry = entry_key(entry_prefix(fingerprint, key), 0, pack_time(time))

@@ -49,7 +49,7 @@ def play(hand, table, step):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(steps, st.integers(1, 5))
 def test_kept_versions_have_their_files_and_nothing_else_stays(make_hand, story, retain):
     with tempfile.TemporaryDirectory() as folder:

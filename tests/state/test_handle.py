@@ -5,7 +5,7 @@ import inspect
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -334,7 +334,6 @@ def test_timers_registered_while_timers_fire_wait_and_deleted_ones_do_not_fire()
     assert list(handle.listTimers()) == [11, 31, 101]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=3), st.integers(-5, 50))),
     st.integers(-1, 60),
@@ -351,7 +350,6 @@ def test_exactly_the_due_timers_fire_ascending_by_time(timers, now_ms):
     assert [time for _, _, time in fired] == sorted(time for _, _, time in fired)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 20))), st.integers(0, 40), st.integers(0, 5))
 def test_purging_takes_expired_entries_oldest_first_and_no_others(writes, now_ms, limit):
     view, written = new_view(), {}

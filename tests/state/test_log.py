@@ -299,7 +299,7 @@ def test_a_record_under_the_name_of_another_version_is_refused(hand, kind):
         hand.log.read(2) if kind == "commit" else hand.log.table(2)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(steps)
 def test_a_table_from_a_summary_is_the_table_from_all_records(make_hand, protocol, story):
     with tempfile.TemporaryDirectory() as folder:
@@ -325,7 +325,7 @@ def test_a_table_from_a_summary_is_the_table_from_all_records(make_hand, protoco
         assert hand.log.table(table.version).chains == table.chains
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 25), st.sets(st.integers(0, 25)), st.integers(-3, 25))
 def test_forgetting_keeps_what_later_versions_need(make_hand, protocol, head, summaries, wanted):
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Key groups have names, numbers and owners, and a new plan moves exactly the keys that change their group."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise import Plan
@@ -36,7 +36,6 @@ def test_a_tail_group_isolates_no_key(number):
     assert tail_group(number) == f"t{number:05}"
 
 
-@settings(deadline=None)
 @given(plans(), st.lists(fingerprints))
 def test_every_group_has_one_owner_and_it_is_that_of_its_keys(plan, others):
     layout = Layout(plan)
@@ -47,7 +46,6 @@ def test_every_group_has_one_owner_and_it_is_that_of_its_keys(plan, others):
         assert layout.owners[number] == plan.assign(np.array([key]))[0]
 
 
-@settings(deadline=None)
 @given(plans(), plans(), st.lists(fingerprints))
 def test_a_handover_moves_exactly_the_keys_that_change_their_group(before, after, others):
     handover = Handover.between(before, after)
@@ -69,7 +67,6 @@ def test_a_handover_moves_exactly_the_keys_that_change_their_group(before, after
     assert sum(map(len, handover.leaving.values())) == len(handover.isolated)
 
 
-@settings(deadline=None)
 @given(plans())
 def test_the_same_plan_moves_nothing(plan):
     assert Handover.between(plan, plan) == Handover({}, {})

@@ -7,7 +7,7 @@ import zlib
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.errors import DamagedError, UnknownFormatError
@@ -36,7 +36,6 @@ def resealed(body):
     return data, Section("f", 0, len(data), zlib.crc32(body), len(ENTRIES), reset=False)
 
 
-@settings(deadline=None)
 @given(st.lists(groups, max_size=5), st.integers(1, 200))
 def test_what_is_written_comes_back_section_by_section(contents, frame_bytes):
     with pytest.MonkeyPatch.context() as patch:
@@ -172,7 +171,6 @@ def test_a_name_that_runs_past_its_end_is_damage(name_length):
         list(read_section(data, section))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_changed_byte_under_a_right_checksum_is_damage_or_gives_entries(data):
     stored, [section] = written((ENTRIES, False))
@@ -186,7 +184,6 @@ def test_a_changed_byte_under_a_right_checksum_is_damage_or_gives_entries(data):
     assert len(found) == len(ENTRIES)
 
 
-@settings(deadline=None)
 @given(st.lists(groups, min_size=1, max_size=3))
 def test_frames_too_large_to_be_read_at_once_come_back(contents):
     data, found = written(*contents)

@@ -151,7 +151,7 @@ def test_a_result_of_nothing_is_refused():
 # where keys are
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 69)), min_size=1, max_size=200), st.integers(0, 200))
 def test_the_spread_of_keys_is_exact_while_there_is_room(pairs, cut):
     keys, targets = (np.array(column) for column in zip(*pairs, strict=True))

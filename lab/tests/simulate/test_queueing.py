@@ -56,7 +56,7 @@ def test_with_exponential_service_the_mean_wait_is_that_of_the_textbook():
     assert report.latency == pytest.approx(1 / (1 - sigma), rel=0.02)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     targets=st.lists(st.integers(0, 3), min_size=1, max_size=60),
     sources=st.integers(1, 3),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.errors import InvalidArgumentError, MissingPackageError
@@ -32,7 +32,6 @@ def hottest(batch, count=10):
 # shares
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.floats(0, 50), st.floats(1e-3, 1e3))
 def test_shares_add_up_to_one_and_never_rise(keys, exponent, shift):
     shares = shifted_power_law_shares(keys, exponent, shift)

@@ -28,7 +28,7 @@ def test_first_fit_comes_out_as_in_the_figure():
 
 
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=200), st.integers(1, 12), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_tuple_is_in_one_block_whatever_the_method(keys, count, weighted):
     sizes = np.random.default_rng(len(keys)).integers(1, 6, len(keys)) if weighted else None
     batch = post_sorted(keys, sizes)

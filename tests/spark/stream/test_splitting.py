@@ -177,7 +177,7 @@ STEPS = st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integer
 """Which key is hot, its share, and the number of partitions to ask for."""
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integers(1, 6)), min_size=3, max_size=7),
     st.integers(5, 500),
