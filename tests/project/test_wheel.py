@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = {"adapt", "checks", "cli", "dashboard", "microbatch", "plan", "sketch", "spark", "split", "state", "storage"}
 MODULES = {
     "__init__", "__main__", "arguments", "durations", "errors", "failpoints", "fingerprint_table", "framing", "hashing",
-    "kernels", "metrics", "names", "pictures", "requirements", "web_page",
+    "kernels", "metrics", "names", "pictures", "readable", "requirements", "web_page",
 }  # fmt: skip
 PARTS = {"py.typed", *FOLDERS, *(f"{name}.py" for name in MODULES)}
 """Top-level parts of the package; a new one is added here on purpose."""
