@@ -26,7 +26,7 @@ def browser(tmp_path_factory):
 
 
 def snapshot_of(serving):
-    with urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/data", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/data", timeout=120) as answer:
         return json.loads(answer.read())
 
 

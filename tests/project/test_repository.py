@@ -105,7 +105,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("script", EXAMPLES)
 def test_an_example_runs_to_its_end(script, request):
     request.getfixturevalue("spark")  # asks for Java in the same words
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "same result: True" in result.stdout
 

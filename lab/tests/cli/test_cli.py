@@ -76,10 +76,10 @@ def test_all_leaves_out_what_needs_data(monkeypatch):
 
 
 OLD_NAMES = {
-    "assign", "sketch", "planners", "routing", "batch-groups", "batch-even", "batch-real", "splitters", "split-sim", "dkg-sim",
-    "split-agg", "skew-join", "prompt-core", "prompt-throughput", "prompt-latency", "prompt-elastic", "prompt-overhead",
-    "fuzz-feed", "stream-throughput", "stream-drift", "stream-real", "state-growth", "stream-even", "peers",
-    "simulate-protocol", "sink-cost",
+    "assign", "sketch", "planners", "routing", "batch-groups", "batch-even", "batch-real", "splitters", "split-sim",
+    "dkg-sim", "split-agg", "skew-join", "prompt-core", "prompt-throughput", "prompt-latency", "prompt-elastic",
+    "prompt-overhead", "fuzz-feed", "stream-throughput", "stream-drift", "stream-real", "state-growth", "stream-even",
+    "peers", "simulate-protocol", "sink-cost",
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_the_demo_checks_results_prints_a_table_leaves_a_report_and_shows_the_ba
     assert before[0].startswith("A stream of 4 batches of 400 rows"), "it says first what it shows"
     assert "totals of both runs equal those computed without Spark" in " ".join(after.split())
     assert "bound" in after
-    assert after.rstrip().endswith('.start("totals")'), "it ends with the lines that do it"
+    assert after.rstrip().endswith('writer.start("totals")'), "it ends with the lines that do it"
     assert any(status == "running" and count for status, count in seen)
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<svg") == 2
@@ -144,7 +144,7 @@ def statuses(url):
     """Status and number of batches, as long as the server is there."""
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
+            with urllib.request.urlopen(url, timeout=120) as answer:  # noqa: S310 - our own server
                 said = json.loads(answer.read())
         except (OSError, http.client.HTTPException):
             return

@@ -16,7 +16,7 @@ SOME = ("dkg/table-1", "pkg/figure-10-spark")
 def _tiny(monkeypatch):
     """All that is run at the scale of tests."""
     plain = records.RunRequest
-    monkeypatch.setattr(records, "Order", lambda _scale, seed, data: plain("tiny", seed, data))
+    monkeypatch.setattr(records, "RunRequest", lambda _scale, seed, data: plain("tiny", seed, data))
 
 
 def invoke(*arguments):

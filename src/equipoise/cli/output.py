@@ -115,7 +115,8 @@ class Working:
 def working(first: str) -> Iterator[Working]:
     """Show a spinner with the elapsed time on the standard error while the block runs."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Working(progress, progress.add_task(escape(first), total=None))
 
 

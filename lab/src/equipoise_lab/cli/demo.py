@@ -28,7 +28,8 @@ _CODE = """\
 from equipoise.spark import balance
 
 totals = balance(stream, "key").process(Totals(), "key long, n long, total long")
-totals.writeStream.option("checkpointLocation", "checkpoint").start("totals")
+writer = totals.writeStream.format("parquet").option("checkpointLocation", "state")
+writer.start("totals")
 """
 
 
