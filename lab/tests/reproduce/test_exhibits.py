@@ -49,10 +49,10 @@ def test_an_exhibit_says_what_it_is(name):
 
 ON_SPARK = """
 from equipoise_lab.reproduce import exhibits
-from equipoise_lab.reproduce.records import Order, run
+from equipoise_lab.reproduce.records import RunRequest, run
 from equipoise_lab.reproduce.report import judge
 
-exhibit, order = exhibits()["{name}"], Order("tiny")
+exhibit, order = exhibits()["{name}"], RunRequest("tiny")
 print("judged", len(judge(exhibit, run(exhibit, order, order.context(exhibit))).findings))
 """
 

@@ -26,8 +26,8 @@ _SHOWN_LINES = 20
 def start_quietly(settings: Mapping[str, str]) -> "SparkSession":
     """Start Spark in a JVM of its own; a setting ``spark.log.level`` makes its log visible again.
 
-    The JVM writes warnings before any logging is set up ("Using incubator modules"), so its standard error goes to a
-    temporary file, which is shown if the start fails.
+    The JVM writes warnings before any logging is set up ("Using incubator modules"), so its output goes to a temporary
+    file, which is shown if the start fails.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def _launch(conf: Any, *, shows_log: bool) -> Any:
         return launch_gateway(conf)
     with tempfile.TemporaryFile() as written:
         try:
-            return launch_gateway(conf, {"stderr": written})
+            return launch_gateway(conf, {"stdout": written, "stderr": written})
         except PySparkRuntimeError as error:
             written.seek(0)
             lines = written.read().decode(errors="replace").strip().splitlines()[-_SHOWN_LINES:]
