@@ -25,7 +25,7 @@ from equipoise.spark.prompt.source import PlannedReader
 from equipoise.spark.prompt.stages import ALLOCATIONS, Stages
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.rows.keyed_frames import Part
-from equipoise_lab.bench.prompt import _order
+from equipoise_lab.bench.prompt import _batch_spec
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -427,7 +427,7 @@ class CountKeys(Count):
 @pytest.mark.parametrize("combine", [True, False])
 def test_a_task_that_is_repeated_sends_the_same(combine):
     """Spark takes other rows of a repeated task for a failure."""
-    stages, order = Stages(CountKeys(), BUFFER, combine=combine), _order()
+    stages, order = Stages(CountKeys(), BUFFER, combine=combine), _batch_spec()
     keys = [1, 1, 1, 2, 3, 3]
     block = pa.record_batch(
         {
