@@ -132,7 +132,7 @@ def test_the_demo_checks_results_prints_a_table_leaves_a_report_and_shows_the_ba
     assert before[0].startswith("A stream of 4 batches of 400 rows"), "it says first what it shows"
     assert "totals of both runs equal those computed without Spark" in " ".join(after.split())
     assert "bound" in after
-    assert after.rstrip().endswith('writer.start("totals")'), "it ends with the lines that do it"
+    assert after.rstrip().endswith('.start("totals")'), "it ends with the lines that do it"
     assert any(status == "running" and count for status, count in seen)
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<svg") == 2

@@ -27,9 +27,9 @@ _SCHEMA = "key long, value long"
 _CODE = """\
 from equipoise.spark import balance
 
-totals = balance(stream, "key").process(Totals(), "key long, n long, total long")
-writer = totals.writeStream.format("parquet").option("checkpointLocation", "state")
-writer.start("totals")
+totals = balance(stream, "key").process(Totals(), "key long, n long, sum long")
+writer = totals.writeStream.option("checkpointLocation", "checkpoint")
+writer.format("parquet").start("totals")
 """
 
 
@@ -126,7 +126,7 @@ def command(
     path.write_text(_page(found, summary, load), encoding="utf-8")
     console.print(f"Report with pictures: [bold]{path}[/]\n", soft_wrap=True)
     console.print("The lines that do it:")
-    console.print(Syntax(_CODE, "python", background_color="default"))
+    console.print(Syntax(_CODE, "python", background_color="default", word_wrap=True))
     if json is not None:
         logs = {name: run["log"] for name, run in found.items()}
         write_json({"report": str(path), "results_equal": equal, "bounds": load.bounds(), "batch_logs": logs}, json)
@@ -244,7 +244,7 @@ def _summary(found: dict[str, dict[str, Any]], load: _Load) -> list[dict[str, st
                 "time": f"{seconds:.1f} s",
                 "rows/s": f"{load.batches * load.rows / seconds:,.0f}",
                 "imbalance": f"{np.mean([each['imbalance_rows'] for each in log]):.2f}",
-                "last batch": f"{log[-1]['imbalance_rows']:.2f}",
+                "at end": f"{log[-1]['imbalance_rows']:.2f}",
                 "bound": f"{np.mean(load.bounds()):.2f}",
                 "plans": str(sum(1 for each in log if each["applied"])),
                 "moved": size_text(moved),
