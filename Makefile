@@ -4,15 +4,15 @@ BIN := .venv/bin
 # two processes, each with a Spark session that all its tests share
 PARALLEL := -n 2 --dist worksteal
 SOURCES := src lab conftest.py tests examples docs/*.py
-# where it is set, every process that a test starts would compile every module anew
+# if it is set, every process that a test starts compiles every module again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all lint format bench docs lock clean
+.PHONY: help setup demo check test test-all lint format bench docs lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: .venv/ready  ## Make .venv with the locked versions, the library and the laboratory
+setup: .venv/ready  ## Create .venv with the locked versions, the library and the laboratory
 
 .venv/ready: requirements.lock pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "equipoise needs Python 3.11 or newer; run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -21,13 +21,16 @@ setup: .venv/ready  ## Make .venv with the locked versions, the library and the 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable lab
 	@touch $@
 
-demo: setup  ## Run the main job: a drifting skewed stream on Spark, by plain hash and balanced; DASHBOARD=1 opens the live page
-	$(BIN)/equipoise-lab demo $(if $(filter-out 0,$(DASHBOARD)),--dashboard)
+demo: setup  ## Run a skewed stream on Spark, by plain hash and balanced, in about a minute; DASHBOARD=1 opens the live page
+	@$(BIN)/equipoise-lab demo $(if $(filter-out 0,$(DASHBOARD)),--dashboard)
 
-test: setup  ## Run the tests
+check: setup  # both at a time
+	@$(MAKE) --no-print-directory -j2 lint docs
+
+test: check  ## Check style, types and documentation, then run the tests
 	$(BIN)/pytest -m "not long" $(PARALLEL)
 
-test-all: setup  ## Run the tests, the long ones too
+test-all: check  ## The same with the long tests
 	$(BIN)/pytest $(PARALLEL)
 
 lint: setup  ## Check style and types
@@ -43,7 +46,7 @@ bench: setup  ## Run every benchmark in its quick form
 	@$(BIN)/equipoise-lab bench all --quick
 
 docs: setup  ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lock:  ## Renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \

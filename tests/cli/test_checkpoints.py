@@ -1,4 +1,4 @@
-"""Commands over a checkpoint: what they show, what they find damaged, and that wishes arrive."""
+"""Commands over a checkpoint: what they show, what they find damaged, and that overrides arrive."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
 from equipoise.state import batch_log, snapshots
 from equipoise.state.checkpoint import Checkpoint, Overrides
-from equipoise.state.compaction import compact as make_small
+from equipoise.state.compaction import compact as compact_checkpoint
 from equipoise.state.history import batch_log_rows
 from equipoise.state.log import CommitLog
 from equipoise.state.state_dump import local_states
@@ -64,10 +64,10 @@ def told(*arguments, code=0):
     return result.output
 
 
-def test_history_and_state_are_shown_as_table_and_as_json(checkpoint):
-    shown = told("state", "history", checkpoint)
+def test_the_batch_log_and_state_are_shown_as_table_and_as_json(checkpoint):
+    shown = told("state", "log", checkpoint)
     assert "fullest task over the mean" in " ".join(shown.split())
-    batches = json.loads(told("state", "history", checkpoint, "--json", "-"))
+    batches = json.loads(told("state", "log", checkpoint, "--json", "-"))
     assert f"batch 3: {batches[3]['action']}, {batches[3]['reason']}" in shown
     assert [each["batch"] for each in batches] == [0, 1, 2, 3]
     assert batches[-1]["rows"] == 600
@@ -79,7 +79,7 @@ def test_history_and_state_are_shown_as_table_and_as_json(checkpoint):
 
 
 def test_verify_finds_a_damaged_file(checkpoint, tmp_path):
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
     changes = sorted((tmp_path / "cp" / "changes").rglob("*"))
     file = next(path for path in reversed(changes) if path.is_file())
     data = bytearray(file.read_bytes())
@@ -93,9 +93,9 @@ def test_plans_are_shown_compared_and_pinned(checkpoint, tmp_path):
     facts = json.loads(told("plan", "show", checkpoint, "--json", "-"))
     assert facts["partitions"] == 4
     assert "isolated_keys" in told("plan", "show", checkpoint)
-    assert "stays until" in told("plan", "pin", checkpoint)
+    assert "is kept until" in told("plan", "pin", checkpoint)
     assert "follow the load" in told("plan", "unpin", checkpoint)
-    assert "is used again" in told("plan", "rollback", checkpoint, str(facts["version"]))
+    assert "is used from the batch after the next on" in told("plan", "rollback", checkpoint, str(facts["version"]))
     plain = uniform_plan(4)
     planned = KIP().plan(plain, Histogram([1, 2], [0.5, 0.1]))
     plain.save(tmp_path / "one.json")
@@ -105,17 +105,17 @@ def test_plans_are_shown_compared_and_pinned(checkpoint, tmp_path):
 
 
 def test_a_folder_that_is_no_checkpoint_is_told(tmp_path):
-    for command in (["state", "history"], ["state", "show"], ["plan", "show"], ["plan", "pin"]):
+    for command in (["state", "log"], ["state", "show"], ["plan", "show"], ["plan", "pin"]):
         result = run(app, [*command, str(tmp_path / "nothing")])
         assert result.exit_code == 1
         assert "nothing" in str(result.exception)
 
 
-def test_wishes_are_told_as_json_too(checkpoint):
+def test_overrides_are_reported_as_json_too(checkpoint):
     version = json.loads(told("plan", "show", checkpoint, "--json", "-"))["version"]
-    assert json.loads(told("plan", "pin", checkpoint, "--json", "-")) == {"held": version}
-    assert json.loads(told("plan", "rollback", checkpoint, "0", "--json", "-")) == {"held": 0}
-    assert json.loads(told("plan", "unpin", checkpoint, "--json", "-")) == {"held": None}
+    assert json.loads(told("plan", "pin", checkpoint, "--json", "-")) == {"pinned": version}
+    assert json.loads(told("plan", "rollback", checkpoint, "0", "--json", "-")) == {"pinned": 0}
+    assert json.loads(told("plan", "unpin", checkpoint, "--json", "-")) == {"pinned": None}
 
 
 def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
@@ -126,8 +126,8 @@ def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
     assert done["after"]["changes"] == 0
     assert "0 of" in told("state", "compact", checkpoint)
     assert told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-") == states
-    assert "as they were written" in told("state", "verify", checkpoint)
-    assert [each["batch"] for each in json.loads(told("state", "history", checkpoint, "--json", "-"))] == [0, 1, 2, 3]
+    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert [each["batch"] for each in json.loads(told("state", "log", checkpoint, "--json", "-"))] == [0, 1, 2, 3]
     query = count(checkpoint)
     found = query.process(pd.DataFrame({"k": ["hot", "k1"]}))
     assert found.set_index("k")["n"].to_dict() == {"hot": 2001, "k1": 5}
@@ -141,12 +141,12 @@ def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
     assert query.process(pd.DataFrame({"k": ["hot"]})).to_numpy().tolist() == [["hot", 2002]]
 
 
-def test_plans_and_history_are_drawn(checkpoint, tmp_path):
+def test_plans_and_the_batch_log_are_drawn(checkpoint, tmp_path):
     plain = uniform_plan(4)
     plain.save(tmp_path / "one.json")
     KIP().plan(plain, Histogram([1, 2], [0.5, 0.1])).save(tmp_path / "two.json")
     places = [str(tmp_path / name) for name in ("one.json", "two.json")]
-    for command in (["plan", "show", checkpoint], ["plan", "diff", *places], ["state", "history", checkpoint]):
+    for command in (["plan", "show", checkpoint], ["plan", "diff", *places], ["state", "log", checkpoint]):
         picture = tmp_path / f"{command[1]}.png"
         told(*command, "--plot", str(picture))
         assert picture.read_bytes().startswith(b"\x89PNG")
@@ -161,9 +161,9 @@ def test_whatever_a_key_holds_is_shown_as_it_is(tmp_path):
     assert "http://[fe80::1]/" in shown
 
 
-def test_a_damaged_claim_or_wish_is_found_too(checkpoint):
+def test_a_damaged_claim_or_override_is_found_too(checkpoint):
     told("plan", "pin", checkpoint)
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
     (overrides,) = [path for path in Path(checkpoint).iterdir() if path.name == "overrides"]
     overrides.write_bytes(overrides.read_bytes()[:-1])
     assert "overrides" in told("state", "verify", checkpoint, code=1)
@@ -178,7 +178,7 @@ def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, 
 
     looks = [(first[0] - 1, [("a file of the version before", damaged)]), first]
     monkeypatch.setattr(state, "_checks", lambda _: looks.pop(0))
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
     assert not looks
 
 
@@ -193,13 +193,13 @@ def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_pa
     assert "has no plan 99; it has 0" in str(result.exception)
     uniform_plan(4).save(tmp_path / "plan.json")
     result = run(app, ["plan", "show", str(tmp_path / "plan.json"), "--version", "1"])
-    assert "is one plan; versions are of a checkpoint" in str(result.exception)
+    assert "is a file with one plan" in str(result.exception)
 
 
 @pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets", "history"])
 def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(checkpoint, what):
     root = Path(checkpoint)
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
     if what == "offsets":
         (root / "spark" / "offsets" / "3").write_bytes((root / "spark" / "offsets" / "2").read_bytes() + b"more")
     elif what == "history":
@@ -208,7 +208,7 @@ def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(
         older, newer = sorted((root / "history").iterdir())
         newer.write_bytes(older.read_bytes())
     elif what == "summary":
-        make_small(Storage(checkpoint))
+        compact_checkpoint(Storage(checkpoint))
         [path] = (root / "log").glob("*.summary")
         path.write_bytes(seal("summary", 2, [3, *unseal("summary", 2, path.read_bytes())[1:]]))
     else:
@@ -229,14 +229,14 @@ def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeyp
     log = CommitLog(storage)
     now = log.table(log.head()).files()
     older = [path for version in range(log.head()) for path in log.table(version).files() - now if storage.exists(path)]
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
     content = bytearray(storage.read(older[0]))
     content[len(content) // 2] ^= 1
     storage.write(older[0], bytes(content))
     found = json.loads(told("state", "verify", checkpoint, "--json", "-", code=1))
     assert [each["file"] for each in found if each["problem"]] == [f"{older[0]}, of an earlier version"]
     storage.delete(older[0])
-    assert "as they were written" in told("state", "verify", checkpoint), "the query may have deleted it"
+    assert "none is damaged" in told("state", "verify", checkpoint), "the query may have deleted it"
 
 
 @pytest.mark.parametrize("what", ["outputs", "spark/offsets", "plans"])
@@ -258,11 +258,11 @@ def test_verify_checks_the_plan_that_is_pinned(checkpoint):
     folder = Checkpoint(Storage(checkpoint))
     pinned = folder.keep_plan(uniform_plan(7))
     folder.override(Overrides(hold=pinned))
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
     (Path(checkpoint) / "plans" / f"{pinned}.json").unlink()
     assert "which is to be held" in " ".join(told("state", "verify", checkpoint, "--json", "-", code=1).split())
     folder.override(Overrides(hold="hash"))
-    assert "as they were written" in told("state", "verify", checkpoint)
+    assert "none is damaged" in told("state", "verify", checkpoint)
 
 
 @pytest.mark.parametrize(("problems", "rounds"), [("aab", 2), ("abcd", 3), ("a.", 2), (".", 1)])
@@ -292,7 +292,7 @@ def test_verify_checks_the_spool_too(checkpoint, tmp_path):
     spool.claim(schema, ["k"])
     spool.seal(0, [pa.table({"k": ["a"]}, schema=schema)], None, {"rows": 1})
     spool.close()
-    assert "as they were written" in told("state", "verify", checkpoint, "--spool", str(spool.folder))
+    assert "none is damaged" in told("state", "verify", checkpoint, "--spool", str(spool.folder))
     [blocks] = (spool.folder / "blocks").iterdir()
     blocks.write_bytes(blocks.read_bytes()[:-1] + b"!")
     output = told("state", "verify", checkpoint, "--spool", str(spool.folder), "--json", "-", code=1)
@@ -300,12 +300,12 @@ def test_verify_checks_the_spool_too(checkpoint, tmp_path):
 
 
 def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):
-    assert "not delivered" not in told("state", "history", checkpoint)
+    assert "not delivered" not in told("state", "log", checkpoint)
     assert [row["delivered"] for row in batch_log_rows(checkpoint)] == [True] * 4
     (Path(checkpoint) / "spark" / "commits" / "3").unlink()
-    shown = told("state", "history", checkpoint)
-    assert "batch 3 is committed, not delivered; the next start delivers it" in shown
+    shown = told("state", "log", checkpoint)
+    assert "batch 3 is committed and not delivered; the next start delivers it" in shown
     assert [row["delivered"] for row in batch_log_rows(checkpoint)] == [True, True, True, False]
     storage = Storage(checkpoint)
     Checkpoint(storage).mark_delivered(CommitLog(storage).read(4))
-    assert "not delivered" not in told("state", "history", checkpoint)
+    assert "not delivered" not in told("state", "log", checkpoint)

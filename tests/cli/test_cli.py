@@ -14,7 +14,7 @@ def test_the_version_is_printed():
 
 
 def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("sys.argv", ["equipoise", "state", "history", str(tmp_path / "[/x] equipoise[plot]")])
+    monkeypatch.setattr("sys.argv", ["equipoise", "state", "log", str(tmp_path / "[/x] equipoise[plot]")])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1

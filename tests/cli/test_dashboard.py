@@ -63,10 +63,10 @@ def test_it_serves_until_it_is_interrupted_and_needs_no_spark(checkpoint):
     with subprocess.Popen([*command, "--open"], stderr=subprocess.PIPE, text=True, env=environment) as process:
         line = process.stderr.readline()
         url = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+/)$", line.strip())[1]
-        with urllib.request.urlopen(f"{url}data", timeout=30) as answer:  # noqa: S310 - our own server
+        with urllib.request.urlopen(f"{url}data", timeout=120) as answer:  # noqa: S310 - our own server
             assert json.loads(answer.read())["status"] == "finished"
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=30)
+        _, rest = process.communicate(timeout=120)
     assert process.returncode == 0
     assert rest.strip() == "stopped"
 

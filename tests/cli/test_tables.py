@@ -175,9 +175,9 @@ def test_a_command_starts_a_quiet_spark_of_its_own(visits):
     command = [sys.executable, "-m", "equipoise", "profile", str(visits / "visits.csv"), "-k", "host", "--json", "-"]
     settings = ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=6"]
     answer = subprocess.run(
-        [*command, *settings], capture_output=True, text=True, timeout=300, check=False, env=os.environ | {"LANG": "C"}
+        [*command, *settings], capture_output=True, text=True, timeout=600, check=False, env=os.environ | {"LANG": "C"}
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     facts = json.loads(answer.stdout)
     assert (facts["partitions"], facts["slots"]) == (6, 1)
-    assert "Exception" not in answer.stderr
+    assert answer.stderr == "", "no warning of the JVM, no log line, no progress bar"

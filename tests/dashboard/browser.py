@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Browser:

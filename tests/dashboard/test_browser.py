@@ -26,7 +26,7 @@ def browser(tmp_path_factory):
 
 
 def snapshot_of(serving):
-    with urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/data", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/data", timeout=120) as answer:
         return json.loads(answer.read())
 
 
@@ -143,7 +143,11 @@ def test_the_keyboard_reaches_everything(browser, serve, lived):
     ("harm", "status", "words"),
     [
         (lambda folder: (folder / "query").write_bytes(b"x"), "damaged", "check that the right file was opened"),
-        (lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()], "nothing yet", "waits for it"),
+        (
+            lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()],
+            "no batch yet",
+            "waits for it",
+        ),
     ],
     ids=["damaged", "empty"],
 )
@@ -162,7 +166,7 @@ def test_a_server_that_ends_leaves_its_last_words(browser, serve, lived):
     opened(browser, serving.url, 25)
     serving.stopping.set()
     serving.access._hosts = frozenset()  # it answers nobody any more
-    browser.wait("document.getElementById('live').innerText.includes('the last it told')")
+    browser.wait("document.getElementById('live').innerText.includes('its last snapshot')")
     assert text(browser, "#status") == "finished"
 
 

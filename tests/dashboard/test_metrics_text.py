@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -12,6 +15,7 @@ from equipoise.dashboard.document import HotKey, SourceBatch, Status
 from equipoise.dashboard.metrics_text import metrics_text
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
+NOW = 2_000_000_000.0
 LABEL = re.compile(r'([a-z]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 
 
@@ -55,7 +59,7 @@ def snapshot(lived):
 
 
 def test_every_figure_of_the_snapshot_is_there(snapshot):
-    values, last = parsed(metrics_text(snapshot)), snapshot.batches[-1]
+    values, last = parsed(metrics_text(snapshot, NOW)), snapshot.batches[-1]
     assert values["equipoise_batch", ()] == 25
     assert values["equipoise_batch_seconds", ()] == last.seconds
     assert values["equipoise_batch_target_seconds", ()] == 2.5
@@ -71,19 +75,19 @@ def test_every_figure_of_the_snapshot_is_there(snapshot):
     assert set(statuses.values()) == {0}
 
 
-def test_keys_are_told_by_their_fingerprints_also_where_the_page_names_them(snapshot):
+def test_keys_are_named_by_their_fingerprints_even_if_the_page_shows_literal_keys(snapshot):
     key = HotKey(
         key="a person",
         fingerprint="00ff",
         share=0.5,
         partition=0,
         isolated=True,
-        pieces=1,
+        shards=1,
         since=0,
         earlier=False,
         age=1,
     )
-    text = metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key]))
+    text = metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key]), NOW)
     assert parsed(text)["equipoise_hot_key_share", (("key", "00ff"),)] == 0.5
     assert "a person" not in text
 
@@ -91,24 +95,69 @@ def test_keys_are_told_by_their_fingerprints_also_where_the_page_names_them(snap
 def test_whatever_a_label_holds_stays_inside_it(snapshot):
     odd = 'a "quoted" \\ back\nnext} 1'
     key = msgspec.structs.replace(snapshot.hot_keys[0], fingerprint=odd, share=0.5)
-    values = parsed(metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key])))
+    values = parsed(metrics_text(msgspec.structs.replace(snapshot, hot_keys=[key]), NOW))
     assert values["equipoise_hot_key_share", (("key", odd),)] == 0.5
 
 
 def test_an_empty_checkpoint_has_metrics_too(tmp_path):
-    values = parsed(metrics_text(Watcher(str(tmp_path)).look().snapshot))
-    assert values["equipoise_up", ()] == 1
+    values = parsed(metrics_text(Watcher(str(tmp_path)).look().snapshot, NOW))
+    assert values["equipoise_up", ()] == 0
     assert values["equipoise_status", (("status", "empty"),)] == 1
     assert ("equipoise_batch", ()) not in values
 
 
 def test_a_checkpoint_that_cannot_be_read_is_down(copied):
     (copied / "query").write_bytes(b"x")
-    assert parsed(metrics_text(Watcher(str(copied)).look().snapshot))["equipoise_up", ()] == 0
+    assert parsed(metrics_text(Watcher(str(copied)).look().snapshot, NOW))["equipoise_up", ()] == 0
+
+
+def up(snapshot, now=NOW):
+    return parsed(metrics_text(snapshot, now))["equipoise_up", ()]
+
+
+def test_a_query_is_up_while_its_process_runs_and_down_after_a_kill(tmp_path, make_story):
+    """Killed as by ``kill -9``: nothing was released, and the claim still names the process."""
+    code = f"""
+import importlib.util, sys, time
+spec = importlib.util.spec_from_file_location("stories", {str(Path(__file__).with_name("conftest.py"))!r})
+stories = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(stories)
+story = stories.Story({str(tmp_path / "checkpoint")!r}).play(1)
+print("committed", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "committed\n"
+        watcher = Watcher(str(tmp_path / "checkpoint"), pause=0)
+        assert up(watcher.look().snapshot) == 1
+        process.kill()
+        process.wait()
+        killed = watcher.look().snapshot
+        assert up(killed) == 0
+        assert killed.status == "stopped"
+        assert "killed?" in killed.message
+    story = make_story(tmp_path / "checkpoint")
+    assert up(watcher.look().snapshot) == 1
+    story.query.close()
+    assert up(watcher.look().snapshot) == 0
+
+
+def test_of_a_query_on_another_machine_the_age_of_the_last_batch_decides(snapshot):
+    far = msgspec.structs.replace(snapshot, status="elsewhere")
+    last = far.batches[-1].time_ms / 1000  # targetSeconds is 2.5, and batches followed each other at once
+    assert up(far, last + 59) == 1
+    assert up(far, last + 61) == 0
+    rare = [*far.batches[:-1], msgspec.structs.replace(far.batches[-1], since_previous=600.0)]
+    assert up(msgspec.structs.replace(far, batches=rare), last + 1799) == 1
+    assert up(msgspec.structs.replace(far, batches=rare), last + 1801) == 0
+    slow = [*far.batches[:-1], msgspec.structs.replace(far.batches[-1], target_seconds=100.0)]
+    assert up(msgspec.structs.replace(far, batches=slow), last + 299) == 1
+    assert up(msgspec.structs.replace(far, batches=[]), last) == 0
 
 
 def test_grafana_asks_only_for_metrics_and_labels_that_there_are(snapshot):
-    values = parsed(metrics_text(snapshot))
+    values = parsed(metrics_text(snapshot, NOW))
     names = {name for name, _ in values}
     labels = {name: {label for found, pairs in values if found == name for label, _ in pairs} for name in names}
     dashboard = json.loads(grafana_dashboard())

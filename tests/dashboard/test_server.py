@@ -20,7 +20,7 @@ from equipoise.dashboard import DashboardServer, Watcher, server
 
 def ask(serving, path="/", method="GET", headers=None, host="127.0.0.1"):
     """Status, headers and body of one request; ``headers`` in place of the usual ones."""
-    with closing(http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=120)) as connection:
         connection.putrequest(method, path, skip_host=True)
         for name, value in ({"Host": host} if headers is None else headers).items():
             connection.putheader(name, value)
@@ -31,7 +31,7 @@ def ask(serving, path="/", method="GET", headers=None, host="127.0.0.1"):
 
 def raw(serving, request):
     """Whatever comes back for some bytes."""
-    with socket.create_connection(("127.0.0.1", serving.server_port), timeout=30) as line:
+    with socket.create_connection(("127.0.0.1", serving.server_port), timeout=120) as line:
         line.sendall(request)
         line.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: line.recv(65536), b""))
@@ -184,7 +184,7 @@ def test_it_listens_on_ipv6_loopback_too(serve, lived):
         serving = serve(lived, host="::1")
     except ServerError as error:
         pytest.skip(f"this machine has no IPv6 loopback: {error}")
-    connection = http.client.HTTPConnection("::1", serving.server_port, timeout=30)
+    connection = http.client.HTTPConnection("::1", serving.server_port, timeout=120)
     connection.request("GET", "/data")
     assert connection.getresponse().status == 200
     connection.close()
@@ -195,7 +195,7 @@ class Listener:
     """Events as they come."""
 
     def __init__(self, serving):
-        self.connection = http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=30)
+        self.connection = http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=120)
         self.connection.request("GET", "/events")
         self.answer = self.connection.getresponse()
 
@@ -254,7 +254,7 @@ def test_too_many_listeners_are_refused_until_one_leaves(serve, lived, monkeypat
     assert first.snapshot() == second.snapshot()
     assert ask(serving, "/events")[0] == 503
     first.close()
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while (third := Listener(serving)).answer.status == 503 and time.monotonic() < until:
         time.sleep(0.05)
     assert third.snapshot()["status"] == "finished"
@@ -269,7 +269,7 @@ def test_stopping_ends_the_streams_and_frees_the_port(lived):
     listener = Listener(serving)
     listener.snapshot()
     serving.stop()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     assert listener.answer.read() == b""
     listener.close()
@@ -310,7 +310,7 @@ def test_the_page_is_part_of_the_package():
 
 
 def test_an_address_that_is_none_is_answered(serving):
-    with socket.create_connection(("127.0.0.1", serving.server_port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", serving.server_port), timeout=120) as client:
         client.sendall(b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 400 " in client.recv(1000)
 
@@ -320,8 +320,8 @@ def test_more_clients_than_there_is_room_for_are_turned_away(serving):
         assert serving._clients.acquire(blocking=False)
     address = ("127.0.0.1", serving.server_port)
     with (
-        socket.create_connection(address, timeout=10) as first,
-        socket.create_connection(address, timeout=10) as second,
+        socket.create_connection(address, timeout=120) as first,
+        socket.create_connection(address, timeout=120) as second,
     ):
         assert second.recv(1) == b"", "closed without an answer"
         first.sendall(b"GET /data HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -329,9 +329,9 @@ def test_more_clients_than_there_is_room_for_are_turned_away(serving):
 
 
 def wait_until(holds):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not holds():
-        assert time.monotonic() < until, "it did not come about within 30 seconds"
+        assert time.monotonic() < until, "it did not come about within 120 seconds"
         time.sleep(0.02)
 
 
@@ -349,7 +349,7 @@ def connect():
     lines = []
 
     def open_one(serving, request=b""):
-        lines.append(socket.create_connection(("127.0.0.1", serving.server_port), timeout=30))
+        lines.append(socket.create_connection(("127.0.0.1", serving.server_port), timeout=120))
         lines[-1].sendall(request)
         return lines[-1]
 

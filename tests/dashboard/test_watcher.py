@@ -33,7 +33,7 @@ def text_of(key):
     return f"{fingerprint(key) % 2**64:016x}"
 
 
-def test_the_batches_are_those_of_the_history(lived):
+def test_the_batches_are_those_of_the_batch_log(lived):
     found, told = look(lived), batch_log_rows(lived)
     assert [each.batch for each in found.batches] == list(range(26)) == [each["batch"] for each in told]
     for each, row in zip(found.batches, told, strict=True):
@@ -272,23 +272,23 @@ def test_a_record_without_what_every_batch_has_is_damage_too(copied):
 def test_a_batch_that_is_committed_and_not_delivered_is_an_alarm(copied):
     watcher = Watcher(str(copied), pause=0)
     assert watcher.look().snapshot.undelivered is None
-    assert "equipoise_undelivered_batches 0\n" in metrics_text(watcher.look().snapshot)
+    assert "equipoise_undelivered_batches 0\n" in metrics_text(watcher.look().snapshot, 0.0)
     last = max((Path(copied) / "spark" / "commits").iterdir(), key=lambda path: int(path.name))
     last.unlink()
     found = watcher.look().snapshot
     assert found.undelivered == int(last.name)
-    assert found.message.startswith(f"Batch {last.name} is committed, not delivered; the next start delivers it. ")
-    assert "equipoise_undelivered_batches 1\n" in metrics_text(found)
+    assert found.message.startswith(f"Batch {last.name} is committed and not delivered; the next start delivers it. ")
+    assert "equipoise_undelivered_batches 1\n" in metrics_text(found, 0.0)
 
 
-def test_wishes_are_told_in_words(copied):
+def test_overrides_are_described(copied):
     storage = Storage(str(copied))
     watcher = Watcher(str(copied), pause=0)
-    assert watcher.look().snapshot.plan.held is None
+    assert watcher.look().snapshot.plan.overrides is None
     Checkpoint(storage).override(Overrides(hold=Checkpoint(storage).plan_names()[0], partitions=9))
-    assert watcher.look().snapshot.plan.held == "plan 0 and 9 partitions"
+    assert watcher.look().snapshot.plan.overrides == "plan 0 and 9 partitions"
     Checkpoint(storage).override(Overrides(hold="hash"))
-    assert watcher.look().snapshot.plan.held == "plain hash"
+    assert watcher.look().snapshot.plan.overrides == "plain hash"
 
 
 def test_the_source_of_planned_batches_is_shown_where_its_spool_is_named(lived, tmp_path):

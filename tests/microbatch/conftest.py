@@ -32,7 +32,7 @@ def listening():
 def wait_for():
     """Waits for a condition."""
 
-    def wait(condition, seconds=30):
+    def wait(condition, seconds=120):
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, f"it did not come about within {seconds} seconds"
@@ -45,7 +45,7 @@ def wait_for():
 def taken():
     """Takes and acknowledges tuples of a feed until there are enough; gives a table and the dead letters."""
 
-    def take(feed, is_enough, seconds=30):
+    def take(feed, is_enough, seconds=120):
         tables, letters, until = [TEXT.empty_table()], [], time.monotonic() + seconds
         while not is_enough(sum(map(len, tables)), letters):
             assert time.monotonic() < until, f"only {tables} and {letters} came within {seconds} seconds"
@@ -65,7 +65,7 @@ def answers():
 
     def read(connection):
         data = b""
-        connection.settimeout(30)
+        connection.settimeout(120)
         with suppress(ConnectionError):
             while received := connection.recv(4096):
                 data += received

@@ -7,11 +7,13 @@ import threading
 import time
 from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from equipoise import FeedError, InvalidArgumentError
+from equipoise.microbatch import feeds
 from equipoise.microbatch.connections import Sender
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
@@ -111,10 +113,10 @@ def test_a_function_is_asked_from_where_it_was_and_its_failure_is_told(calling):
 
     feed = calling(function)
     feed.open(1)
-    assert [feed.read(5).table.to_pylist() for _ in range(2)] == [[{"key": 1, "value": 1}], [{"key": 2, "value": 2}]]
-    assert feed.read(5).position == 4
+    assert [feed.read(120).table.to_pylist() for _ in range(2)] == [[{"key": 1, "value": 1}], [{"key": 2, "value": 2}]]
+    assert feed.read(120).position == 4
     with pytest.raises(FeedError, match="after position 4: ValueError: the well is dry"):
-        feed.read(5)
+        feed.read(120)
     empty = calling(lambda _: None)
     empty.open(None)
     assert empty.read(0.05) is None
@@ -128,7 +130,7 @@ def test_a_position_that_a_function_changes_in_place_stays_what_it_was_for_its_r
 
     feed = calling(function)
     feed.open(None)
-    chunks = [feed.read(5) for _ in range(3)]
+    chunks = [feed.read(120) for _ in range(3)]
     assert [(chunk.table["key"].to_pylist(), chunk.position) for chunk in chunks] == [
         ([at], {"next": at}) for at in (1, 2, 3)
     ]
@@ -138,35 +140,35 @@ def test_a_position_that_cannot_be_kept_is_told(calling):
     feed = calling(lambda _: ([{"key": 1, "value": 1}], object()))
     feed.open(None)
     with pytest.raises(FeedError, match="after position None: TypeError"):
-        feed.read(5)
+        feed.read(120)
 
 
 def test_a_function_without_rows_moves_on_and_is_not_called_all_the_time(calling):
-    asked = []
+    asked, times = [], []
 
     def function(position):
         asked.append(position)
+        times.append(time.monotonic())
         return [], len(asked)
 
     feed = calling(function)
     feed.open(None)
-    chunk = feed.read(5)
+    chunk = feed.read(120)
     assert (chunk.table.num_rows, chunk.position) == (0, 1)
-    until = time.monotonic() + 0.3
-    while time.monotonic() < until:
-        feed.read(0.01)
+    while len(asked) < 10:
+        feed.read(120)
+    feed.close()
     assert asked[:3] == [None, 1, 2]
-    assert len(asked) < 50
+    assert min(np.diff(times)) >= 0.9 * feeds._PAUSE
 
 
 def test_a_function_that_waits_keeps_nobody_waiting(calling):
-    go = threading.Event()
-    feed = calling(lambda _: go.wait(60) and None)
+    go, ended = threading.Event(), threading.Event()
+    feed = calling(lambda _: go.wait(120) and ended.set())
     feed.open(None)
-    start = time.monotonic()
     assert feed.read(0.01) is None
     feed.close()
-    assert time.monotonic() - start < 10
+    assert not ended.is_set(), "the function still waits"
     go.set()
 
 
@@ -323,7 +325,7 @@ def test_an_acknowledgement_that_went_in_part_is_completed_before_the_next():
     assert [json.loads(line) for line in connection.got.splitlines()] == [{"accepted": 3}, {"accepted": 7}]
 
 
-def test_a_sender_that_reads_only_when_it_has_ended_is_told_of_its_last_line(listening, answers):
+def test_a_sender_that_reads_only_when_it_has_ended_is_told_of_its_last_line(listening, answers, monkeypatch):
     feed = listening()
     feed._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as sender:
@@ -334,11 +336,13 @@ def test_a_sender_that_reads_only_when_it_has_ended_is_told_of_its_last_line(lis
             assert sent < 100_000
             sender.sendall(b'{"n": 1}\n')
             sent += 1
-            arrived = feed._waiting.get(5)
+            arrived = feed._waiting.get(120)
             arrived.sender.accept(arrived.count)
             is_full = bool(arrived.sender._unsent)
+        ending, finish = threading.Event(), Sender.finish
+        monkeypatch.setattr(Sender, "finish", lambda sender, error: (ending.set(), finish(sender, error)))
         sender.shutdown(socket.SHUT_WR)
-        time.sleep(0.2)  # the receiver has seen the end, and cannot tell yet
+        assert ending.wait(120)  # the receiver has seen the end, and cannot report yet
         assert answers(sender)[-1] == {"accepted": sent}
 
 
@@ -371,19 +375,21 @@ def test_that_no_sender_can_be_let_in_is_told(listening, monkeypatch, taken):
         taken(feed, lambda *_: False)
 
 
-def test_whoever_waits_for_senders_ends_with_the_feed(listening):
+def test_whoever_waits_for_senders_ends_with_the_feed(listening, monkeypatch):
+    accept, is_waiting = socket.socket.accept, threading.Event()
+    monkeypatch.setattr(socket.socket, "accept", lambda listener: (is_waiting.set(), accept(listener))[1])
     before = set(threading.enumerate())
     feed = listening()
     [accepting] = set(threading.enumerate()) - before
-    time.sleep(0.05)
+    assert is_waiting.wait(120)
     feed.close()
-    accepting.join(5)
+    accepting.join(120)
     assert not accepting.is_alive()
 
 
 def test_a_peer_that_closes_at_once_is_not_called_all_the_time(listening):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
+        server.settimeout(120)
         listening(port=server.getsockname()[1], connect=True)
         server.accept()[0].close()
         start = time.monotonic()

@@ -23,7 +23,7 @@ LINE = b'{"word": "a", "n": 1}\n'
 
 
 def connected(feed):
-    return socket.create_connection(("127.0.0.1", feed.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", feed.port), timeout=120)
 
 
 def table(n):
@@ -217,7 +217,7 @@ def test_a_sender_that_was_made_to_wait_is_not_taken_for_silent(
         sender.sendall(LINE * 200)
         wait_for(lambda: calls)
         sender.sendall(LINE * 200)
-        assert is_waiting.wait(30)
+        assert is_waiting.wait(120)
         clock.pass_by(1000)
         sender.shutdown(socket.SHUT_WR)
         rows, letters = taken(feed, lambda rows, _: rows == 400)
@@ -236,12 +236,12 @@ def test_what_waits_is_bounded_by_its_bytes(wait_for):
     more = [threading.Thread(target=waiting.put, args=(arrived(6000),)) for _ in range(2)]
     for thread in more:
         thread.start()
-    assert waiting.get(1).bytes == 50_000
+    assert waiting.get(120).bytes == 50_000
     wait_for(lambda: sum(thread.is_alive() for thread in more) == 1)
-    assert waiting.get(1).bytes == 6000
+    assert waiting.get(120).bytes == 6000
     for thread in more:
-        thread.join(30)
-    assert waiting.get(1).bytes == 6000
+        thread.join(120)
+    assert waiting.get(120).bytes == 6000
     assert waiting.get(0) is None
 
 
@@ -297,7 +297,7 @@ def test_a_connection_that_is_made_while_the_feed_ends_ends_too(listening, answe
     def late(*given, **options):
         made = make(*given, **options)
         is_made.set()
-        assert go.wait(30)
+        assert go.wait(120)
         return made
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -310,7 +310,7 @@ def test_a_connection_that_is_made_while_the_feed_ends_ends_too(listening, answe
             feed = listening()
             sender = connected(feed)
         with sender:
-            assert is_made.wait(30)
+            assert is_made.wait(120)
             feed.close()
             go.set()
             assert answers(sender) == []
@@ -465,7 +465,7 @@ def test_batches_are_sealed_and_others_received_while_bad_lines_are_parsed(tmp_p
     def parse(lines, schema):
         if b"slow" in lines[0]:
             is_parsing.set()
-            assert go.wait(60)
+            assert go.wait(120)
         return parse_lines(lines, schema)
 
     monkeypatch.setattr("equipoise.microbatch.socket_feed.parse_lines", parse)
@@ -476,7 +476,7 @@ def test_batches_are_sealed_and_others_received_while_bad_lines_are_parsed(tmp_p
     with connected(feed) as sender, connected(feed) as other:
         sender.sendall(b'{"n": "slow"}\n' * bad)
         sender.shutdown(socket.SHUT_WR)
-        assert is_parsing.wait(30)
+        assert is_parsing.wait(120)
         sealed = receiver.sealed
         other.sendall(LINE * good)
         other.shutdown(socket.SHUT_WR)
@@ -517,7 +517,7 @@ def test_a_sender_that_reads_nothing_keeps_nobody_waiting(listening, clock, monk
         is_full = False
         while not is_full:
             deaf.sendall(LINE)
-            arrived = feed._waiting.get(30)
+            arrived = feed._waiting.get(120)
             arrived.sender.accept(arrived.count)
             is_full = bool(arrived.sender._unsent)
         deaf.sendall(b"{")  # a line that never ends: the connection is ended, and cannot say so

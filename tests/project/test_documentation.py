@@ -131,7 +131,7 @@ def test_every_page_is_in_the_navigation():
 @pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     page = (tmp_path / "site" / "algorithms" / "planners" / "kip" / "index.html").read_text(encoding="utf-8")
     assert '<figure class="drawing"' in page

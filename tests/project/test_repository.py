@@ -8,7 +8,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 
+import equipoise
 from equipoise_lab.bench import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,44 @@ def test_ci_runs_make_test_and_nothing_else():
     assert [line for line in lines if line and not line.startswith(("#", "set "))] == ["make test"]
 
 
+def test_make_test_checks_style_types_and_documentation_before_it_runs_the_tests():
+    planned = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S607 - make from the path
+    steps = ("ruff check", "ruff format --check", "mypy", "mkdocs build --strict", "pytest")
+    assert all(step in planned for step in steps)
+    assert max(planned.index(step) for step in steps[:-1]) < planned.index("pytest -m")
+
+
+def test_the_five_papers_are_cited_and_the_version_is_the_one_of_the_library():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == equipoise.__version__
+    assert [each["authors"][0]["family-names"] for each in citation["references"]] == [
+        "Zvara", "Abdelhamid", "Nasir", "Gedik", "Dalabasmaz",
+    ]  # fmt: skip
+    assert all(each["title"] and each["type"] for each in citation["references"])
+
+
+def test_the_links_of_the_project_name_one_repository():
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert all(url.startswith(citation["repository-code"]) for url in urls.values())
+
+
+def test_the_workflow_runs_make_test_on_every_python_that_is_supported():
+    [job] = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"].values()
+    assert job["steps"][-1]["run"].startswith("make test")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each) for each in project["classifiers"]]
+    assert job["strategy"]["matrix"]["python"] == [each[1] for each in named if each]
+
+
+def test_issue_forms_can_be_read():
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").iterdir())
+    assert [path.name for path in forms] == ["bug.yml", "feature.yml", "question.yml"]
+    for path in forms:
+        form = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert {"name", "description", "body"} <= set(form), path
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS])
 def test_the_python_in_the_documentation_runs(document, request, tmp_path, monkeypatch):
     if "pyspark" in document.read_text(encoding="utf-8"):
@@ -65,7 +105,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("script", EXAMPLES)
 def test_an_example_runs_to_its_end(script, request):
     request.getfixturevalue("spark")  # asks for Java in the same words
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "same result: True" in result.stdout
 

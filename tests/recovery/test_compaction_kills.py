@@ -25,7 +25,7 @@ def compact(checkpoint, failpoint=None):
     if failpoint:
         environment["EQUIPOISE_FAILPOINT"] = failpoint
     command = [sys.executable, "-m", "equipoise", "state", "compact", str(checkpoint)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def states(checkpoint):

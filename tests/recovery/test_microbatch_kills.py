@@ -33,7 +33,7 @@ def run(folder, *options, failpoint=None):
         environment["EQUIPOISE_FAILPOINT_FOLDER"] = str(folder / "reached")
         (folder / "reached").mkdir(exist_ok=True)
     command = [sys.executable, str(SCRIPT), str(folder), *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.usefixtures("spark")  # asks for Java in the same words

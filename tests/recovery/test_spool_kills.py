@@ -22,7 +22,7 @@ def run(folder, failpoint=None):
     if failpoint:
         environment["EQUIPOISE_FAILPOINT"] = failpoint
     command = [sys.executable, str(SCRIPT), str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def expected():

@@ -75,6 +75,18 @@ def test_all_leaves_out_what_needs_data(monkeypatch):
     assert [report["benchmark"] for report in json.loads(answer.stdout)] == ran
 
 
+OLD_NAMES = {
+    "assign", "sketch", "planners", "routing", "batch-groups", "batch-even", "batch-real", "splitters", "split-sim",
+    "dkg-sim", "split-agg", "skew-join", "prompt-core", "prompt-throughput", "prompt-latency", "prompt-elastic",
+    "prompt-overhead", "fuzz-feed", "stream-throughput", "stream-drift", "stream-real", "state-growth", "stream-even",
+    "peers", "simulate-protocol", "sink-cost",
+}  # fmt: skip
+
+
+def test_the_benchmarks_keep_their_names():
+    assert set(bench.BENCHMARKS) >= OLD_NAMES
+
+
 def test_an_unknown_benchmark_names_those_there_are():
     answer = RUNNER.invoke(app, ["bench", "nothing"])
     assert isinstance(answer.exception, InvalidArgumentError)
@@ -102,22 +114,29 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
 
 
 @pytest.mark.usefixtures("spark")  # asks for Java in the same words
-def test_the_demo_prints_a_table_leaves_a_report_and_shows_the_balanced_run_live(tmp_path):
+def test_the_demo_checks_results_prints_a_table_leaves_a_report_and_shows_the_balanced_run_live(tmp_path):
     small = ["--batches", "4", "--rows", "400", "--partitions", "4", "--slots", "2", "--ideal", "0.3", "--dashboard"]
     command = [sys.executable, "-m", "equipoise_lab", "demo", "--out", str(tmp_path / "report"), *small]
     environment = {name: value for name, value in os.environ.items() if "DISPLAY" not in name} | {"COLUMNS": "160"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        url = next(found[1] for line in process.stdout if (found := re.search(r"Dashboard: (http://\S+)", line)))
-        seen = list(statuses(f"{url}data"))
-        stdout, stderr = process.communicate(timeout=300)
+        before = []
+        while not (found := re.search(r"Dashboard: (http://\S+)", line := process.stdout.readline())):
+            assert line, process.stderr.read()[-3000:]
+            before.append(line)
+        seen = list(statuses(f"{found[1]}data"))
+        after, stderr = process.communicate()
     assert process.returncode == 0, stderr[-3000:]
-    assert "same state" in stdout
+    assert stderr == "", "Spark and the JVM are silent"
+    assert before[0].startswith("A stream of 4 batches of 400 rows"), "it says first what it shows"
+    assert "totals of both runs equal those computed without Spark" in " ".join(after.split())
+    assert "bound" in after
+    assert after.rstrip().endswith('.start("totals")'), "it ends with the lines that do it"
     assert any(status == "running" and count for status, count in seen)
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<svg") == 2
-    assert "What was decided, and why" in page
+    assert "Decisions and their reasons" in page
     assert not re.search(r"(src|href)=.https?:", page)
 
 
@@ -125,7 +144,7 @@ def statuses(url):
     """Status and number of batches, as long as the server is there."""
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
+            with urllib.request.urlopen(url, timeout=120) as answer:  # noqa: S310 - our own server
                 said = json.loads(answer.read())
         except (OSError, http.client.HTTPException):
             return

@@ -16,7 +16,7 @@ SOME = ("dkg/table-1", "pkg/figure-10-spark")
 def _tiny(monkeypatch):
     """All that is run at the scale of tests."""
     plain = records.RunRequest
-    monkeypatch.setattr(records, "Order", lambda _scale, seed, data: plain("tiny", seed, data))
+    monkeypatch.setattr(records, "RunRequest", lambda _scale, seed, data: plain("tiny", seed, data))
 
 
 def invoke(*arguments):
@@ -66,7 +66,7 @@ def test_without_java_what_needs_spark_is_left_out_unless_asked_for(tmp_path, mo
     monkeypatch.setattr(reproduce, "chosen", lambda names: [exhibits()[n] for n in names or SOME])
     answer = invoke("--output", str(tmp_path))
     assert answer.exit_code == 0, answer.output
-    assert "left out pkg/figure-10-spark" in answer.stderr
+    assert "skipped pkg/figure-10-spark" in answer.stderr
     assert isinstance(invoke("pkg/figure-10-spark", "--output", str(tmp_path)).exception, SparkUnavailableError)
 
 

@@ -49,10 +49,10 @@ def test_an_exhibit_says_what_it_is(name):
 
 ON_SPARK = """
 from equipoise_lab.reproduce import exhibits
-from equipoise_lab.reproduce.records import Order, run
+from equipoise_lab.reproduce.records import RunRequest, run
 from equipoise_lab.reproduce.report import judge
 
-exhibit, order = exhibits()["{name}"], Order("tiny")
+exhibit, order = exhibits()["{name}"], RunRequest("tiny")
 print("judged", len(judge(exhibit, run(exhibit, order, order.context(exhibit))).findings))
 """
 
@@ -62,7 +62,7 @@ print("judged", len(judge(exhibit, run(exhibit, order, order.context(exhibit))).
 def test_an_exhibit_on_spark_runs_and_is_judged(name, request):
     request.getfixturevalue("spark")  # asks for Java in the same words; the exhibit stops a Spark of its own
     code = ON_SPARK.format(name=name)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert result.stdout.startswith("judged"), result.stderr[-3000:]
 
 

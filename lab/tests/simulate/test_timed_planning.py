@@ -10,12 +10,12 @@ from equipoise_lab.simulate.timed_planning import TimedPlanning
 def test_a_plan_from_the_other_process_is_that_of_the_planner():
     first, hot = uniform_plan(8), Histogram([1, 9, 17], [0.3, 0.2, 0.1])
     costs = Costs(group_load=np.arange(first.tail_groups, dtype=float))
-    with TimedPlanning("kip", limit=60) as planning:
+    with TimedPlanning("kip", limit=600) as planning:
         found = planning.plan(first, hot, costs)
         again = planning.plan(found.plan, hot, costs)
     assert found.plan == KIP().plan(first, hot, costs=costs)
     assert again.plan == found.plan
-    assert 0 < found.seconds < 60
+    assert 0 < found.seconds < 600
     assert found.trouble == ""
 
 
@@ -31,7 +31,7 @@ def test_a_planner_that_takes_too_long_is_given_up():
 
 def test_a_planner_that_finds_no_plan_says_why():
     hot = Histogram([1, 2, 3], [0.5, 0.2, 0.1])
-    with TimedPlanning("mixed", limit=60) as planning:
+    with TimedPlanning("mixed", limit=600) as planning:
         found = planning.plan(uniform_plan(4), hot, Costs())
     assert (found.plan is None) == bool(found.trouble)
 

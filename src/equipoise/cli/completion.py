@@ -4,5 +4,5 @@ from equipoise.plan import PLANNERS
 
 
 def planners(incomplete: str) -> list[str]:
-    """Planners."""
+    """Complete the name of a planner."""
     return [name for name in PLANNERS if name.startswith(incomplete)]

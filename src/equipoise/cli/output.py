@@ -1,4 +1,4 @@
-"""What the commands share: a result as a table for people or as JSON for programs."""
+"""Output that the commands share: tables for people, JSON for programs, pictures and progress."""
 
 import os
 import sys
@@ -21,28 +21,30 @@ from equipoise.pictures import require_picture, save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Json = Annotated[str | None, typer.Option("--json", help="Write the result as JSON to a file or, -, stdout.")]
-"""The option that every command has."""
+Json = Annotated[
+    str | None, typer.Option("--json", help="Write the result as JSON to a file, or to the standard output with -.")
+]
+"""The option ``--json`` of every command."""
 
 Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw a picture: .png, .svg or .pdf.")]
-"""The option of commands that can draw what they found."""
+"""The option ``--plot`` of commands that draw a picture."""
 
 
 def require_folder(json: str | None) -> None:
-    """Refuse a file that cannot be written before any work is done, so that no result is lost."""
+    """Raise ``InvalidArgumentError`` before any work is done if the result could not be written to a file."""
     if json is None or json == "-":
         return
     path = Path(json)
     if not path.parent.is_dir():
-        raise InvalidArgumentError(f"the folder of {json} does not exist; make it first, so that no result is lost")
+        raise InvalidArgumentError(f"the folder of {json} does not exist; create it first")
     if path.is_dir():
         raise InvalidArgumentError(f"{json} is a folder; name a file in it")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InvalidArgumentError(f"{json} may not be written; name another file, or change who may write there")
+        raise InvalidArgumentError(f"{json} cannot be written; name another file, or change its permissions")
 
 
 def write_json(content: object, where: str) -> None:
-    """Write a result to a file, or to the standard output."""
+    """Write a result as JSON to a file, or to the standard output."""
     text = msgspec.json.format(msgspec.json.encode(content, enc_hook=_plain), indent=2).decode() + "\n"
     if where == "-":
         sys.stdout.write(text)
@@ -54,7 +56,7 @@ def write_json(content: object, where: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """Arrays as lists, and what has no JSON form as text."""
+    """Convert arrays to lists, and other values without a JSON form to text."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
@@ -68,7 +70,7 @@ def show(
     rows
         The result.
     json
-        Where the user wants JSON; ``None`` for a table.
+        File for JSON, or ``-``; ``None`` for a table.
     title
         Of the table.
     columns
@@ -86,34 +88,35 @@ def show(
 
 
 def require_plot(plot: str | None) -> None:
-    """Refuse a picture that could not be drawn before any work is done."""
+    """Raise before any work is done if the picture could not be drawn."""
     if plot is not None:
         require_picture(plot)
 
 
 def draw(figure: Callable[[], "Figure"], plot: str | None) -> None:
-    """Draw a picture where one is wanted, and say where it is."""
+    """Draw a picture to ``plot`` if it is given, and print its path."""
     if plot is not None:
         save(figure(), plot)
         Console(stderr=True).print(f"picture: {escape(plot)}", highlight=False, soft_wrap=True)
 
 
 class Working:
-    """A spinner that says what is done now."""
+    """A spinner that shows the current step."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress, self._task = progress, task
 
     def __call__(self, text: str) -> None:
-        """Say what is done now."""
+        """Show the current step."""
         self._progress.update(self._task, description=escape(text))
 
 
 @contextmanager
 def working(first: str) -> Iterator[Working]:
-    """A spinner with the time that has passed, on the standard error, while the block runs."""
+    """Show a spinner with the elapsed time on the standard error while the block runs."""
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Working(progress, progress.add_task(escape(first), total=None))
 
 

@@ -8,17 +8,21 @@ import typer
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
 from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Plan, diff
+from equipoise.readable import fingerprint_text
 
-app = typer.Typer(help="Look at plans, and say which a query shall use.", no_args_is_help=True)
+app = typer.Typer(help="Show and compare plans, and choose the plan of a query.", no_args_is_help=True)
 
 Place = Annotated[str, typer.Argument(help="A query's checkpoint, or a file that Plan.save wrote.")]
 Checkpoint = Annotated[str, typer.Argument(help="A query's checkpoint; the query may be running.")]
-Version = Annotated[int | None, typer.Option("--version", "-v", help="A plan of the checkpoint; default the next one.")]
+Version = Annotated[
+    int | None,
+    typer.Option("--version", "-v", help="Version of a plan of the checkpoint; default: the plan of the next batch."),
+]
 
 
 @app.command("show")
 def show_plan(place: Place, *, version: Version = None, plot: Plot = None, json: Json = None) -> None:
-    """What a plan says: its partitions, tail groups, isolated and split keys, and why it was made."""
+    """Show a plan: its partitions, tail groups, isolated and split keys, and why it was made."""
     require_folder(json)
     require_plot(plot)
     plan = _plan(place, version)
@@ -31,7 +35,7 @@ def show_plan(place: Place, *, version: Version = None, plot: Plot = None, json:
         "reason": plan.reason,
     }
     keys = [
-        {"key": f"{key % 2**64:016x}", "partition": partition, "pieces": plan.widths.get(key, 1)}
+        {"key": fingerprint_text(key), "partition": partition, "shards": plan.widths.get(key, 1)}
         for key, partition in plan.isolated.items()
     ]
     draw(plan.plot, plot)
@@ -40,35 +44,39 @@ def show_plan(place: Place, *, version: Version = None, plot: Plot = None, json:
         return
     show([{"": name, "plan": value} for name, value in facts.items()], None)
     if keys:
-        show(keys, None, title="Keys with a partition of their own choosing")
+        show(keys, None, title="Isolated keys")
 
 
 @app.command("diff")
 def diff_plans(
     before: Place,
-    after: Annotated[str | None, typer.Argument(help="Another one; default the same checkpoint.")] = None,
+    after: Annotated[str | None, typer.Argument(help="The other place; default: the same checkpoint.")] = None,
     *,
     first: Annotated[
         int | None,
-        typer.Option("--from", help="Plan of the first; default the one before the last, of two places its next one."),
+        typer.Option("--from", help="Version in BEFORE; default: the one before --to, or with AFTER its next plan."),
     ] = None,
-    last: Annotated[int | None, typer.Option("--to", help="Plan of the second; default its next one.")] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", help="Version in AFTER; default: the plan of the next batch.")
+    ] = None,
     plot: Plot = None,
     json: Json = None,
 ) -> None:
-    """What moves from one plan to another."""
+    """List the keys and tail groups that move from one plan to another."""
     require_folder(json)
     require_plot(plot)
     later = _plan(after or before, last)
     if after is None and first is None:
         known = [version for version in _versions(before) if version < later.version]
         if not known:
-            raise InvalidArgumentError(f"{before} has no plan before {later.version} to compare it with")
+            raise InvalidArgumentError(
+                f"{before} has no plan before {later.version} to compare with; name another place as AFTER"
+            )
         first = known[-1]
     found = diff(_plan(before, first), later)
     moves = [
         {"what": what, "name": name, "from": move.source, "to": move.target}
-        for what, group in (("key", {f"{k % 2**64:016x}": m for k, m in found.keys.items()}), ("group", found.groups))
+        for what, group in (("key", {fingerprint_text(k): m for k, m in found.keys.items()}), ("group", found.groups))
         for name, move in group.items()
     ]
     draw(found.plot, plot)
@@ -77,49 +85,53 @@ def diff_plans(
 
 @app.command()
 def pin(checkpoint: Checkpoint, *, json: Json = None) -> None:
-    """Keep the plan in force until `unpin`."""
+    """Keep the current plan until `unpin`."""
     require_folder(json)
-    plan = _steering(checkpoint).pin()
-    _told(
-        plan.version, f"plan {plan.version} stays until `equipoise plan unpin`, from the batch after the next on", json
-    )
+    plan = _overridable(checkpoint).pin()
+    _report(plan.version, f"plan {plan.version} is kept until `equipoise plan unpin`", json)
 
 
 @app.command()
 def rollback(
     checkpoint: Checkpoint,
-    version: Annotated[int, typer.Argument(help="A plan of the checkpoint.")],
+    version: Annotated[int, typer.Argument(help="Version of a plan of the checkpoint.")],
     *,
     json: Json = None,
 ) -> None:
-    """Go back to an earlier plan, and keep it until `unpin`."""
+    """Go back to an earlier plan and keep it until `unpin`."""
     require_folder(json)
-    plan = _steering(checkpoint).rollback(version)
-    _told(plan.version, f"plan {plan.version} is used again and stays until `equipoise plan unpin`", json)
+    plan = _overridable(checkpoint).rollback(version)
+    _report(
+        plan.version,
+        f"plan {plan.version} is used from the batch after the next on, until `equipoise plan unpin`",
+        json,
+    )
 
 
 @app.command()
 def unpin(checkpoint: Checkpoint, *, json: Json = None) -> None:
     """Plan by the load again."""
     require_folder(json)
-    _steering(checkpoint).unpin()
-    _told(None, "plans follow the load again, from the batch after the next on", json)
+    _overridable(checkpoint).unpin()
+    _report(None, "plans follow the load again, from the batch after the next on", json)
 
 
-def _told(held: int | None, text: str, json: str | None) -> None:
+def _report(pinned: int | None, text: str, json: str | None) -> None:
     if json is None:
         typer.echo(text)
     else:
-        write_json({"held": held}, json)
+        write_json({"pinned": pinned}, json)
 
 
 def _plan(place: str, version: int | None) -> Plan:
     if Path(place).is_file():
         if version is not None:
-            raise InvalidArgumentError(f"{place} is one plan; versions are of a checkpoint")
+            raise InvalidArgumentError(
+                f"{place} is a file with one plan, and --version chooses among the plans of a checkpoint; leave it out"
+            )
         return Plan.load(place)
     if version is None:
-        plan: Plan = _steering(place).plan
+        plan: Plan = _overridable(place).plan
         return plan
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.storage import Storage
@@ -137,7 +149,7 @@ def _versions(place: str) -> list[int]:
     return sorted(Folder(Storage(place)).plan_names())
 
 
-def _steering(checkpoint: str) -> Any:
+def _overridable(checkpoint: str) -> Any:
     from equipoise.spark.stream.overrides import Overridable
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.storage import Storage

@@ -3,15 +3,14 @@
 import logging
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli.quiet_spark import start_quietly
 from equipoise.errors import InvalidArgumentError, SparkError
 from equipoise.requirements import require_java, require_pyspark
 
@@ -28,14 +27,6 @@ Remote = Annotated[str | None, typer.Option(help="A Spark Connect server instead
 Conf = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be given several times.")
 ]
-
-_QUIET = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": (
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    ),
-}
 
 
 @contextmanager
@@ -87,18 +78,13 @@ def is_of_spark(error: Exception) -> bool:
 
 
 def _started(builder: Any, master: str | None, remote: str | None, settings: dict[str, str]) -> "SparkSession":
-    builder = builder.appName("equipoise")
-    if remote is not None:
-        builder = builder.remote(remote)
-    else:
-        settings = _QUIET | settings
-        builder = builder if master is None else builder.master(master)
+    settings = {"spark.app.name": "equipoise", **settings}
+    if remote is None and "SPARK_REMOTE" not in os.environ:
+        return start_quietly(settings if master is None else {"spark.master": master, **settings})
+    builder = builder if remote is None else builder.remote(remote)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    before = signal.getsignal(signal.SIGINT)
     spark: SparkSession = builder.getOrCreate()
-    # Spark's own handler asks the JVM to end jobs, in the midst of another question, which fails; stopping ends them
-    signal.signal(signal.SIGINT, before)
     return spark
 
 

@@ -1,4 +1,4 @@
-"""Keyed state: ``equipoise state show|history|verify|compact``; none of them disturbs a running query."""
+"""Keyed state: ``equipoise state show|log|verify|compact``; none of them disturbs a running query."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich import filesize
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
@@ -15,23 +14,24 @@ from rich.table import Table
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, write_json
 from equipoise.errors import EquipoiseError
 from equipoise.pictures import batch_log_figure
+from equipoise.readable import fingerprint_text, seconds_text, size_text
 
-app = typer.Typer(help="Look at the keyed state of a query, and at what became of its batches.", no_args_is_help=True)
+app = typer.Typer(help="Show, verify and compact the state of a query, and show its batch log.", no_args_is_help=True)
 
-_ROUNDS = 3  # how often a check begins at most, while a query runs
+_ROUNDS = 3  # most attempts of a check while a query runs
 
 Checkpoint = Annotated[str, typer.Argument(help="A query's checkpoint; the query may be running.")]
 
 
-@app.command()
-def history(
+@app.command("log")
+def show_log(
     checkpoint: Checkpoint,
     *,
-    last: Annotated[int, typer.Option(min=1, help="Number of batches, the latest.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Number of latest batches.")] = 20,
     plot: Plot = None,
     json: Json = None,
 ) -> None:
-    """What became of the latest batches: measures, decisions and their reasons."""
+    """Show the latest batches: measurements, decisions and their reasons."""
     require_folder(json)
     require_plot(plot)
     from equipoise.state.history import batch_log_rows
@@ -41,11 +41,11 @@ def history(
     if json is not None:
         write_json(rows, json)
         return
-    show([_batch(row) for row in rows], None, title=f"Batches of {checkpoint}; fullest task over the mean")
+    show([_batch(row) for row in rows], None, title=f"Batches of {checkpoint}; imbalance: fullest task over the mean")
     for row in rows:
         typer.echo(f"batch {row['batch']}: {row['action']}, {row['reason']}")
     if rows and not rows[-1]["delivered"]:
-        typer.echo(f"batch {rows[-1]['batch']} is committed, not delivered; {_when_delivered(checkpoint)}")
+        typer.echo(f"batch {rows[-1]['batch']} is committed and not delivered; {_when_delivered(checkpoint)}")
 
 
 def _when_delivered(checkpoint: str) -> str:
@@ -53,18 +53,18 @@ def _when_delivered(checkpoint: str) -> str:
     from equipoise.storage import Storage
 
     is_running = tenancy(Storage(checkpoint)) == "running"
-    return "the query is running and delivers it now" if is_running else "the next start delivers it"
+    return "the running query delivers it now" if is_running else "the next start delivers it"
 
 
 def _batch(row: dict[str, Any]) -> dict[str, Any]:
-    """A batch in the width of a terminal."""
+    """Select the columns that fit into a terminal."""
     return {
         "batch": row["batch"],
         "rows": f"{row['rows']:,}",
-        "s": f"{row['seconds']:.2f}",
-        "in rows": f"{row['imbalance_rows']:.2f}",
-        "in s": f"{row['imbalance_seconds']:.2f}",
-        "state": _size(row["state_bytes"] or 0),
+        "time": seconds_text(row["seconds"]),
+        "by rows": f"{row['imbalance_rows']:.2f}",
+        "by time": f"{row['imbalance_seconds']:.2f}",
+        "state": size_text(row["state_bytes"] or 0),
         "plan": row["plan"],
         "action": row["action"],
     }
@@ -74,25 +74,27 @@ def _batch(row: dict[str, Any]) -> dict[str, Any]:
 def show_state(
     checkpoint: Checkpoint,
     *,
-    version: Annotated[int | None, typer.Option(help="The state after batch version - 1; default the last.")] = None,
+    version: Annotated[int | None, typer.Option(help="The state after batch version - 1; default: the latest.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of keys.")] = 20,
-    literal_keys: Annotated[bool, typer.Option("--literal-keys", help="Show keys, not their fingerprints.")] = False,
+    literal_keys: Annotated[
+        bool, typer.Option("--literal-keys", help="Show keys instead of their fingerprints.")
+    ] = False,
     json: Json = None,
 ) -> None:
-    """States of some keys."""
+    """Show the state of some keys."""
     require_folder(json)
     from equipoise.state.state_dump import local_states
 
     rows: list[dict[str, Any]] = []
     for fingerprint, state in islice(local_states(checkpoint, version), limit):
         key = state.pop("")
-        named = ", ".join(map(str, key)) if literal_keys else f"{fingerprint % 2**64:016x}"
+        named = ", ".join(map(str, key)) if literal_keys else fingerprint_text(fingerprint)
         rows.append({"key": named, "state": state})
     if json is not None:
         write_json(rows, json)
         return
     names = sorted({name for row in rows for name in row["state"]})
-    table = Table("key", *map(escape, names), title=escape(f"Some of the state of {checkpoint}"), title_justify="left")
+    table = Table("key", *map(escape, names), title=escape(f"State of some keys in {checkpoint}"), title_justify="left")
     for row in rows:
         table.add_row(*(escape(str(each)) for each in (row["key"], *(row["state"].get(name, "") for name in names))))
     Console().print(table)
@@ -103,11 +105,11 @@ def verify(
     checkpoint: Checkpoint,
     *,
     spool: Annotated[
-        str | None, typer.Option(help="The spool of the query's source, for planned micro-batches; checked too.")
+        str | None, typer.Option(help="Check also this spool of the query's source, for planned micro-batches.")
     ] = None,
     json: Json = None,
 ) -> None:
-    """Check what the checkpoint rests on against the digests in its log; exits with 1 if something is damaged.
+    """Compare the files of a checkpoint with the digests in its log; exits with 1 if a file is damaged.
 
     Checked are every record that is kept, all files that the records name by digest, the plans, and all other files of
     the query. State files, outputs and Spark's offsets that only earlier versions need may have been deleted: they are
@@ -123,7 +125,7 @@ def verify(
     if json is not None or damaged:
         show(damaged if json is None else found, json, title="Damaged files", columns=["file", "problem"])
     if json is None and not damaged:
-        typer.echo(f"{len(found)} files of {checkpoint} are as they were written")
+        typer.echo(f"{len(found)} files of {checkpoint} checked; none is damaged")
     if damaged:
         raise typer.Exit(1)
 
@@ -134,19 +136,25 @@ def compact(
     *,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="Go on where a query of another machine has not said that it ended."),
+        typer.Option(
+            "--take-over",
+            help="Continue although a query of another machine may still run; it then stops at its next commit.",
+        ),
     ] = False,
     json: Json = None,
 ) -> None:
-    """Fold changes into snapshots and delete all that the last version does not need; it alone can be read then."""
-    from equipoise.state.compaction import compact as make_small
+    """Fold changes into snapshots and delete files that the last version does not need.
+
+    Afterwards only the last version can be read.
+    """
+    from equipoise.state.compaction import compact as compact_checkpoint
     from equipoise.storage import Storage
 
     require_folder(json)
     columns = SpinnerColumn(), TextColumn("folding key groups"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
-        done = make_small(
+        done = compact_checkpoint(
             Storage(checkpoint),
             take_over=take_over,
             tell=lambda folded, of: progress.update(task, completed=folded, total=of),
@@ -154,20 +162,18 @@ def compact(
     if json is not None:
         write_json(done, json)
         return
-    rows = [{"": part, "before": _size(done.before[part]), "after": _size(done.after[part])} for part in done.before]
-    total = {"": "all", "before": _size(sum(done.before.values())), "after": _size(sum(done.after.values()))}
+    rows = [
+        {"": part, "before": size_text(done.before[part]), "after": size_text(done.after[part])} for part in done.before
+    ]
+    total = {"": "all", "before": size_text(sum(done.before.values())), "after": size_text(sum(done.after.values()))}
     show([*rows, total], None)
-    typer.echo(f"version {done.version}: {done.folded} of {done.groups} key groups were written anew")
-
-
-def _size(count: int) -> str:
-    return filesize.decimal(count)
+    typer.echo(f"version {done.version}: {done.folded} of {done.groups} key groups were rewritten")
 
 
 def _verified(checkpoint: str) -> list[tuple[str, str | None]]:
-    """What was read, and what is wrong with it; begins anew where a running query has deleted what it was reading.
+    """Check all files, and return each with its problem; repeat if a running query has deleted files meanwhile.
 
-    What is wrong twice is damaged, and so is what is wrong in the last round.
+    A problem that is found twice, or in the last round, is damage.
     """
     from equipoise.state.log import CommitLog
     from equipoise.storage import Storage
@@ -181,12 +187,12 @@ def _verified(checkpoint: str) -> list[tuple[str, str | None]]:
         if not wrong or wrong == before or not left or log.head() == head:
             break
         before = wrong
-        console.print(f"version {head} was superseded meanwhile and its files are being deleted; reading the next one")
+        console.print(f"version {head} was superseded and its files are being deleted; checking the next one")
     return found
 
 
 def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
-    """The last version, and what there is to read of it."""
+    """Return the last version and a check for each of its files."""
     from equipoise.spark.stream.engine import verify_outputs
     from equipoise.state import batch_log
     from equipoise.state.checkpoint import Checkpoint as Folder
@@ -217,11 +223,11 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         (f"log from version {commits[0].version} to {head}", lambda: None),
         *((f"summary of version {version}", partial(log.table, version)) for version in log.summaries()),
         *((f"plan {name}", partial(folder.plan, name)) for name in plans),
-        ("plan that is pinned", partial(_read_pinned, folder)),
+        ("pinned plan", partial(_read_pinned, folder)),
         ("claim of the query", lambda: tenancy(storage)),
         ("overrides", folder.overrides),
         ("mark of a delivery after a stop", lambda: folder.is_delivered(commit)),
-        ("history", lambda: list(batch_log.rows(storage))),
+        ("batch log", lambda: list(batch_log.rows(storage))),
         (f"offsets of batch {commit.batch} in Spark's half", lambda: half.require(head, commit.offsets)),
         (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),
         *((file.path, partial(storage.verify, file)) for file in table.stored()),

@@ -1,4 +1,4 @@
-"""The live page of a query: what its checkpoint tells, read without Spark and without disturbing the query."""
+"""The live page of a query, read from its checkpoint without Spark and without disturbing the query."""
 
 from equipoise.dashboard.document import Snapshot
 from equipoise.dashboard.page import grafana_dashboard

@@ -1,8 +1,8 @@
-"""Who may ask: names under which the server is known, and the token.
+"""Access control of the dashboard: the host names of the server, and the token.
 
 A page of another site can make a browser send requests to a server on loopback, and by rebinding its own name to that
-address even read the answers. Such requests carry the name of that site as their host, so any name that is not known
-here is refused.
+address even read the answers. Such requests carry the name of that site as their host, so requests for any other host
+name are refused.
 """
 
 import hmac
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from equipoise.errors import InvalidArgumentError
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Names of this machine that are always known."""
+"""Names of this machine that are always accepted."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone.
+    """Whether an address can be reached from this machine only.
 
     Examples
     --------
@@ -33,16 +33,16 @@ def is_loopback(host: str) -> bool:
 
 
 class Access:
-    """Decides who may ask.
+    """Decide which requests are answered.
 
     Parameters
     ----------
     host
         Address that the server is bound to.
     token
-        What a client must show; ``None``: nothing, which only a server on loopback may do.
+        Token that a client must send; ``None`` for none, which is allowed on loopback only.
     allow_hosts
-        Further names under which clients reach the server.
+        Further names by which clients reach the server.
     """
 
     def __init__(self, host: str, token: str | None = None, allow_hosts: Iterable[str] = ()) -> None:
@@ -67,15 +67,17 @@ class Access:
             return False
         try:
             parts = urlsplit(f"//{host}")
-            parts.port  # noqa: B018 - raises where it is no number
+            parts.port  # noqa: B018 - raises ValueError if the port is not a number
         except ValueError:
             return False
         return parts.netloc == host and "@" not in host and (parts.hostname or "") in self._hosts
 
     def admits(self, asked: str | None, authorization: str | None) -> bool:
-        """Whether a client has shown the token, in its query or as ``Authorization: Bearer``."""
+        """Whether a client sent the token, in the query string or as ``Authorization: Bearer``."""
         if self._token is None:
             return True
         scheme, _, given = (authorization or "").partition(" ")
         shown = [asked or "", given.strip() if scheme.lower() == "bearer" else ""]
-        return max(hmac.compare_digest(each.encode(), self._token.encode()) for each in shown)  # both, in equal time
+        return max(
+            hmac.compare_digest(each.encode(), self._token.encode()) for each in shown
+        )  # compares both, in constant time

@@ -1,4 +1,4 @@
-"""The timeline of decisions, from the rows of the history."""
+"""The timeline of decisions, from the rows of the batch log."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ KEEP = "keep"
 def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
     """The latest decisions, newest first.
 
-    Decisions to keep the plan that follow each other are told as one, with the reason of the last.
+    Consecutive decisions to keep the plan are merged into one, with the reason of the last.
 
     Parameters
     ----------
@@ -24,13 +24,13 @@ def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
     """
     found: list[Decision] = []
     for at in range(len(rows) - 1, -1, -1):
-        told = _decision(rows[at], rows[at + 1] if at + 1 < len(rows) else None)
-        if found and told.action == KEEP == found[-1].action:
-            found[-1] = msgspec.structs.replace(found[-1], first=told.first)
+        decision = _decision(rows[at], rows[at + 1] if at + 1 < len(rows) else None)
+        if found and decision.action == KEEP == found[-1].action:
+            found[-1] = msgspec.structs.replace(found[-1], first=decision.first)
         elif len(found) == most:
             break
         else:
-            found.append(told)
+            found.append(decision)
     return found
 
 

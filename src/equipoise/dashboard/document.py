@@ -1,17 +1,17 @@
-"""The document that the page is drawn from, and ``/data`` gives: one snapshot of a query."""
+"""One snapshot of a query: the document that the page draws and ``/data`` returns."""
 
 from typing import Literal
 
 import msgspec
 
 Status = Literal["empty", "running", "finished", "stopped", "elsewhere", "damaged", "incompatible"]
-"""How it stands with a query: no batch yet; a process of this machine runs it; it has ended; its process is gone
-without a word; it was started on another machine, from where its end cannot be seen; a file is damaged or missing; a
-file was written by a version of equipoise with another format, older or newer."""
+"""Status of a query: no batch yet; running in a process of this machine; ended; its process is gone and did not end it
+(killed, or the machine was restarted); started on another machine, so its process cannot be checked; a file is damaged
+or missing; a file was written by a version of equipoise with another format."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch, in figures; a name means what it means in ``equipoise.spark.history``."""
+    """Figures of one batch; the names are those of the columns of ``equipoise.spark.batch_log``."""
 
     batch: int
     time_ms: int
@@ -30,7 +30,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     bound_rows: float | None
     bound_seconds: float | None
     busy: float | None
-    """Part of the time of all partitions that the work took."""
+    """Fraction of the time of all partitions that the work took."""
     state_bytes: int
     partitions: int
     plan: int
@@ -50,26 +50,26 @@ class HotKey(msgspec.Struct, frozen=True, kw_only=True):
     """One of the keys with most load."""
 
     key: str
-    """Its fingerprint in hexadecimal, or the key itself where the user asked for that."""
+    """Its fingerprint, 16 hexadecimal digits; with ``literal_keys`` the key itself."""
     fingerprint: str
     share: float
     partition: int
     isolated: bool
-    pieces: int
+    shards: int
     since: int
-    """First batch of the unbroken run in which it was isolated; of other keys, in which it was among the hottest."""
+    """First batch of the unbroken run in which it was isolated, or, if it is not, among the hottest keys."""
     earlier: bool
-    """Whether the run may have begun before, in batches that are not remembered."""
+    """Whether the run may have begun before, in batches whose records were deleted."""
     age: int
     """Batches since."""
 
 
 class IsolatedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key with a partition of its own choosing."""
+    """A key that the plan places by itself."""
 
     key: str
     partition: int
-    pieces: int
+    shards: int
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +83,8 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     isolated_keys: int
     split_keys: int
     reason: str
-    held: str | None
-    """What users asked for, in words; ``None`` where the load decides."""
+    overrides: str | None
+    """Overrides in force, in words; ``None`` if the load decides."""
     isolated: list[IsolatedKey]
 
 
@@ -101,9 +101,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     imbalance_before: float | None
     imbalance_after: float | None
     seen_before: float
-    """Imbalance of rows that was measured in its batch."""
+    """Imbalance of rows measured in its batch."""
     seen_after: float | None
-    """The same in the batch after, the first that a new plan placed."""
+    """Imbalance of rows measured in the next batch, the first placed by a new plan."""
     gain_seconds: float | None
     move_seconds: float | None
     move_bytes: float | None
@@ -112,7 +112,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source of planned micro-batches did with one of them."""
+    """One batch of a source of planned micro-batches."""
 
     batch: int
     rows: int
@@ -124,7 +124,7 @@ class SourceBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the batches that were read since the watcher began; they never fall."""
+    """Sums over the batches read since the watcher was started; they never decrease."""
 
     rows: int = 0
     moved_bytes: float = 0.0
@@ -132,20 +132,20 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A query as its checkpoint shows it."""
+    """A query as seen in its checkpoint."""
 
     location: str
     """The checkpoint."""
     query: str | None
-    """Name of the query among all; ``None`` where there is none yet."""
+    """Unique name of the query; ``None`` if no query was started yet."""
     key: list[str]
     """Its key columns."""
     status: Status
-    """How it stands with the query, in one word."""
+    """Status of the query, in one word."""
     message: str
     """The same in a sentence."""
     undelivered: int | None = None
-    """The batch that is committed, not delivered; while the query runs it may be on its way to the sink."""
+    """Batch that is committed and not delivered; while the query runs, its delivery may be under way."""
     batches: list[Batch]
     """The latest batches, oldest first."""
     tasks: list[Task]
@@ -157,10 +157,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     decisions: list[Decision]
     """The latest decisions, newest first."""
     source: list[SourceBatch]
-    """The latest batches of the source, where its spool was named."""
+    """The latest batches of the source, if its spool was given."""
     totals: Totals
-    """Sums."""
+    """Sums over all batches that were read."""
 
     def to_json(self) -> bytes:
-        """The document."""
+        """Encode the snapshot as JSON."""
         return msgspec.json.encode(self)

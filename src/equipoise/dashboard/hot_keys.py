@@ -8,15 +8,16 @@ from equipoise.adapt import StreamLoadRecord
 from equipoise.dashboard.document import HotKey
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.plan import Plan
+from equipoise.readable import fingerprint_text
 
 SHOWN = 20
-"""Keys that are shown."""
+"""Number of keys shown."""
 FOLLOWED = 64
-"""Hottest keys whose age is kept, more than are shown, so that one at the edge of the list does not begin anew."""
+"""Number of hottest keys whose age is tracked; more than are shown, so that a key at the edge keeps its age."""
 
 
 class Runs:
-    """Since when things have been there without a break.
+    """First batch of the current unbroken run of each key.
 
     Examples
     --------
@@ -32,26 +33,26 @@ class Runs:
         self.first: int | None = None
 
     def see(self, batch: int, keys: Iterable[int]) -> None:
-        """Say which were there in a batch; batches come in order."""
+        """Record the keys of a batch; batches come in order."""
         if self.first is None:
             self.first = batch
         self.since = {key: self.since.get(key, batch) for key in keys}
 
 
 class HotKeys:
-    """Follows the keys with most load from batch to batch."""
+    """Track the keys with most load from batch to batch."""
 
     def __init__(self) -> None:
         self._listed, self._isolated = Runs(), Runs()
         self._loads: StreamLoadRecord | None = None
 
     def see_loads(self, batch: int, stored: bytes) -> None:
-        """Take up what was known of the load after a batch."""
+        """Record the measured loads after a batch."""
         self._loads = StreamLoadRecord.from_bytes(stored) if stored else None
         self._listed.see(batch, [] if self._loads is None else self._shares(FOLLOWED)[0])
 
     def see_plan(self, batch: int, isolated: Iterable[int]) -> None:
-        """Take up which keys the plan of a batch isolated."""
+        """Record the keys that the plan of a batch isolated."""
         self._isolated.see(batch, isolated)
 
     def shown(self, plan: Plan, last: int, names: KeyNames | None) -> list[HotKey]:
@@ -61,11 +62,11 @@ class HotKeys:
         keys, shares = self._shares(SHOWN)
         called = {} if names is None else names.of(keys)
         return [
-            self._told(key, share, int(partition), plan, last, called.get(key))
+            self._described(key, share, int(partition), plan, last, called.get(key))
             for key, share, partition in zip(keys, shares, plan.assign(keys), strict=True)
         ]
 
-    def _told(self, key: int, share: float, partition: int, plan: Plan, last: int, name: str | None) -> HotKey:
+    def _described(self, key: int, share: float, partition: int, plan: Plan, last: int, name: str | None) -> HotKey:
         isolated = key in plan.isolated
         runs = self._isolated if key in self._isolated.since and isolated else self._listed
         # a plan that was made after the last batch isolates from the next on
@@ -76,7 +77,7 @@ class HotKeys:
             share=share,
             partition=partition,
             isolated=isolated,
-            pieces=plan.widths.get(key, 1),
+            shards=plan.widths.get(key, 1),
             since=since,
             earlier=since == runs.first and since > 0,
             age=max(0, last - since + 1),
@@ -88,14 +89,3 @@ class HotKeys:
         histogram = self._loads.histogram()
         hottest = np.argsort(-histogram.shares, kind="stable")[:most]
         return histogram.fingerprints[hottest].tolist(), histogram.shares[hottest].tolist()
-
-
-def fingerprint_text(fingerprint: int) -> str:
-    """A fingerprint as users see it.
-
-    Examples
-    --------
-    >>> fingerprint_text(-1)
-    'ffffffffffffffff'
-    """
-    return f"{fingerprint % 2**64:016x}"

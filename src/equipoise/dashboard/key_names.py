@@ -1,4 +1,4 @@
-"""The keys behind fingerprints, read from the state; only where the user asked for literal keys."""
+"""The keys behind fingerprints, read from the state; used with ``literal_keys`` only."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ from equipoise.state.state_dump import key_of
 from equipoise.storage import Storage
 
 TRY_AGAIN = 20
-"""Versions after which a key that had no state is looked for again."""
+"""Number of versions after which a key without state is looked up again."""
 
 
 class KeyNames:
-    """Names of keys, each looked for once.
+    """Look up the keys of fingerprints, each once.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """A snapshot in the text format of Prometheus.
 
-Samples of the last batch are gauges; counters are sums over the batches that this server has read, which begin anew
-with the server, as Prometheus expects of counters.
+Figures of the last batch are gauges. Counters are sums over the batches that this server has read; they start at 0 with
+the server, as Prometheus expects of counters.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,35 +11,67 @@ from equipoise.dashboard.document import Snapshot, Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOT_KEYS = 10
-"""Hottest keys that are told, each of them a time series."""
+"""Number of hottest keys, each of them a time series."""
+PATIENCE = 60.0
+"""Seconds without a batch after which a query of another machine may be taken for dead; see ``is_up``."""
 
 _Labels = Mapping[str, str]
 _Samples = Iterable[tuple[_Labels, float | None]]
 
 
-def metrics_text(snapshot: Snapshot) -> str:
-    """All samples.
+def metrics_text(snapshot: Snapshot, now: float) -> str:
+    """Return all samples.
 
     Parameters
     ----------
     snapshot
-        What to tell.
+        The query.
+    now
+        Time in seconds since 1970.
     """
-    families = [*_about_query(snapshot), *_about_batch(snapshot), *_about_balance(snapshot), *_about_source(snapshot)]
+    families = [
+        *_about_query(snapshot, now),
+        *_about_batch(snapshot),
+        *_about_balance(snapshot),
+        *_about_source(snapshot),
+    ]
     return "".join(families)
 
 
-def _about_query(snapshot: Snapshot) -> Iterable[str]:
+def is_up(snapshot: Snapshot, now: float) -> bool:
+    """Whether the query runs.
+
+    On the machine of the query its process is looked up. From another machine only its batches can be seen: it counts
+    as running while the last batch is not older than ``PATIENCE``, nor than three times its target or the longest time
+    between two of the last ten batches.
+
+    Parameters
+    ----------
+    snapshot, now
+        As for ``metrics_text``.
+    """
+    if snapshot.status != "elsewhere" or not snapshot.batches:
+        return snapshot.status == "running"
+    latest = snapshot.batches[-10:]
+    usual = max(each.since_previous or 0.0 for each in latest)
+    allowed = max(PATIENCE, 3 * usual, 3 * (latest[-1].target_seconds or 0.0))
+    return now - latest[-1].time_ms / 1000 <= allowed
+
+
+def _about_query(snapshot: Snapshot, now: float) -> Iterable[str]:
     about = {"query": snapshot.query or "", "location": snapshot.location, "key": ",".join(snapshot.key)}
     yield _family("query_info", "gauge", "The query and its checkpoint.", [(about, 1)])
     each = [({"status": status}, float(status == snapshot.status)) for status in get_args(Status)]
     yield _family("status", "gauge", "1 for the status that the query has.", each)
-    readable = snapshot.status not in {"damaged", "incompatible"}
-    yield _family("up", "gauge", "Whether the checkpoint can be read.", [({}, float(readable))])
+    described = "1 if the query runs; of a query of another machine, if it committed a batch lately."
+    yield _family("up", "gauge", described, [({}, float(is_up(snapshot, now)))])
     totals = snapshot.totals
     yield _family("rows_total", "counter", "Rows of the batches read.", [({}, totals.rows)])
     yield _family(
-        "moved_bytes_total", "counter", "State that applied plans moved, as predicted.", [({}, totals.moved_bytes)]
+        "moved_bytes_total",
+        "counter",
+        "Bytes of state moved by applied plans, as predicted.",
+        [({}, totals.moved_bytes)],
     )
     yield _family("plan_changes_total", "counter", "Batches after which the plan changed.", [({}, totals.plan_changes)])
 
@@ -48,33 +80,33 @@ def _about_batch(snapshot: Snapshot) -> Iterable[str]:
     if not snapshot.batches:
         return
     last = snapshot.batches[-1]
-    for name, told, value in (
+    for name, described, value in (
         ("batch", "Number of the last batch.", last.batch),
         ("batch_timestamp_seconds", "Processing time of the last batch.", last.time_ms / 1000),
         ("batch_rows", "Rows of the last batch.", last.rows),
-        ("batch_output_rows", "Rows that the last batch gave.", last.output_rows),
+        ("batch_output_rows", "Output rows of the last batch.", last.output_rows),
         ("batch_split_rows", "Rows of split keys in the last batch.", last.split_rows),
         ("batch_seconds", "Time of the last batch.", last.seconds),
         ("batch_work_seconds", "Time of the user's code in all tasks of the last batch.", last.work_seconds),
-        ("batch_target_seconds", "Time that a batch may take, where that is known.", last.target_seconds),
-        ("busy_ratio", "Part of the time of all partitions that the work took.", last.busy),
+        ("batch_target_seconds", "Time that a batch may take, if known.", last.target_seconds),
+        ("busy_ratio", "Fraction of the time of all partitions that the work took.", last.busy),
         (
             "undelivered_batches",
-            "1 where the last batch is committed, not delivered.",
+            "1 if the last batch is committed and not delivered.",
             snapshot.undelivered is not None,
         ),
         ("state_bytes", "Bytes of state.", last.state_bytes),
         ("partitions", "Number of partitions of the last batch.", last.partitions),
         ("plan_version", "Plan of the next batch.", last.next_plan),
     ):
-        yield _family(name, "gauge", told, [({}, value)])
+        yield _family(name, "gauge", described, [({}, value)])
     tasks = snapshot.tasks
-    for name, told, values in (
+    for name, described, values in (
         ("partition_rows", "Rows of each task of the last batch.", [task.rows for task in tasks]),
         ("partition_seconds", "Time of each task of the last batch.", [task.seconds for task in tasks]),
         ("partition_state_bytes", "State of each partition.", [task.state_bytes for task in tasks]),
     ):
-        yield _family(name, "gauge", told, [({"partition": str(i)}, value) for i, value in enumerate(values)])
+        yield _family(name, "gauge", described, [({"partition": str(i)}, value) for i, value in enumerate(values)])
 
 
 def _about_balance(snapshot: Snapshot) -> Iterable[str]:
@@ -93,8 +125,12 @@ def _about_balance(snapshot: Snapshot) -> Iterable[str]:
     ]
     yield _family("imbalance", "gauge", "Fullest partition over the mean, as placed and as by plain hash.", scores)
     bounds = [({"by": "rows"}, last.bound_rows), ({"by": "seconds"}, last.bound_seconds)]
-    yield _family("imbalance_bound", "gauge", "What no plan can go below while the hottest key stays whole.", bounds)
-    hot = [({"key": each.fingerprint}, each.share) for each in snapshot.hot_keys[:HOT_KEYS]]  # stored for long: no keys
+    yield _family(
+        "imbalance_bound", "gauge", "Imbalance that no plan can beat while the hottest key stays whole.", bounds
+    )
+    hot = [
+        ({"key": each.fingerprint}, each.share) for each in snapshot.hot_keys[:HOT_KEYS]
+    ]  # Prometheus stores labels: never literal keys
     yield _family("hot_key_share", "gauge", "Share of the load of the hottest keys.", hot)
 
 
@@ -107,10 +143,10 @@ def _about_source(snapshot: Snapshot) -> Iterable[str]:
     yield _family("source_load_ratio", "gauge", "Time of a batch over its interval.", [({}, last.load)])
 
 
-def _family(name: str, kind: Literal["gauge", "counter"], told: str, samples: _Samples) -> str:
-    """A metric with its samples; nothing where none has a value."""
+def _family(name: str, kind: Literal["gauge", "counter"], described: str, samples: _Samples) -> str:
+    """Return a metric with its samples; empty if none has a value."""
     lines = [f"equipoise_{name}{_labels(labels)} {_number(value)}\n" for labels, value in samples if value is not None]
-    return f"# HELP equipoise_{name} {told}\n# TYPE equipoise_{name} {kind}\n{''.join(lines)}" if lines else ""
+    return f"# HELP equipoise_{name} {described}\n# TYPE equipoise_{name} {kind}\n{''.join(lines)}" if lines else ""
 
 
 def _labels(labels: _Labels) -> str:
@@ -118,7 +154,7 @@ def _labels(labels: _Labels) -> str:
 
 
 def _escaped(value: str) -> str:
-    r"""A label's value as the format wants it.
+    r"""Escape a label value.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The page as one file: its parts put together, and the policy that lets a browser run these parts and no others."""
+"""The page as one file, and the Content-Security-Policy that allows its own styles and scripts only."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ class Page(NamedTuple):
 
 @cache
 def page() -> Page:
-    """The page; the same at every call."""
+    """Put the page together; the same at every call."""
     styles, scripts = ([_part(name) for name in names] for names in (_STYLES, _SCRIPTS))
     html = (
         _part("index.html")
@@ -34,7 +34,7 @@ def page() -> Page:
 
 
 def grafana_dashboard() -> str:
-    """A dashboard for Grafana, as JSON to import, over what ``/metrics`` gives."""
+    """Return a Grafana dashboard over ``/metrics``, as JSON to import."""
     return resources.files(__package__).joinpath("grafana.json").read_text(encoding="utf-8")
 
 

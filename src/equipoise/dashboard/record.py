@@ -1,4 +1,4 @@
-"""What was read of one query so far; the next look reads only what is new."""
+"""The data read of one query so far; each look reads only what is new."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from equipoise.dashboard.decisions import timeline
 from equipoise.dashboard.document import Batch, Decision, HotKey, IsolatedKey, PlanFacts, Task, Totals
-from equipoise.dashboard.hot_keys import HotKeys, fingerprint_text
+from equipoise.dashboard.hot_keys import HotKeys
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.dashboard.rows import Row
 from equipoise.errors import FormatError, StorageError
+from equipoise.readable import fingerprint_text
 from equipoise.state import batch_log
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides
 from equipoise.state.log import CommitLog
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from equipoise.plan import Plan
 
 BATCHES = 300
-"""Latest batches that are told of."""
+"""Number of latest batches in a snapshot."""
 DECISIONS = 60
-"""Latest decisions that are told of."""
+"""Number of latest decisions in a snapshot."""
 ISOLATED = 200
-"""Isolated keys that are listed."""
+"""Number of isolated keys in a snapshot."""
 
 
 class _Read(NamedTuple):
-    """A version as it was read: its row and, while the log has its record, the loads and the next plan."""
+    """One version: its row and, while the log has its record, the loads and the next plan."""
 
     row: dict[str, Any]
     loads: bytes | None
@@ -35,14 +36,14 @@ class _Read(NamedTuple):
 
 
 class QueryRecord:
-    """What was read of one query.
+    """The data read of one query.
 
     Parameters
     ----------
     storage, identity
         The checkpoint, and the query that lives there.
     literal_keys
-        Whether keys are told, not their fingerprints.
+        Whether to show keys instead of their fingerprints.
     """
 
     def __init__(self, storage: Storage, identity: Identity, *, literal_keys: bool) -> None:
@@ -57,7 +58,7 @@ class QueryRecord:
         self._plan: Plan | None = None
 
     def catch_up(self, head: int) -> None:
-        """Read the versions up to ``head``, but no more of them than are told of."""
+        """Read the versions up to ``head``, at most ``BATCHES`` of them."""
         if head == self.version:
             return
         read = list(self._unread(CommitLog(self._storage), head))
@@ -65,7 +66,7 @@ class QueryRecord:
         plan = self._checkpoint.plan(read[-1].next_plan or "")
         self._learn_plans({row.plan for row in rows})
         if read[0].loads is None or read[0].row["version"] != self.version + 1:
-            self._hot = HotKeys()  # what was hot in between is not known: ages begin anew
+            self._hot = HotKeys()  # batches in between are unknown: ages start again
         for each in read:
             if each.loads is not None:
                 self._hot.see_loads(each.row["batch"], each.loads)
@@ -80,8 +81,8 @@ class QueryRecord:
     def batches(self) -> list[Batch]:
         """The latest batches, oldest first."""
         rows = list(self._rows)
-        told = [row.told(before) for before, row in zip([None, *rows], rows, strict=False)]
-        return told[-BATCHES:]
+        batches = [row.figures(before) for before, row in zip([None, *rows], rows, strict=False)]
+        return batches[-BATCHES:]
 
     def tasks(self) -> list[Task]:
         """The partitions of the last batch."""
@@ -113,10 +114,10 @@ class QueryRecord:
             isolated_keys=len(plan.isolated),
             split_keys=len(plan.widths),
             reason=plan.reason,
-            held=_wished(overrides),
+            overrides=_overrides_text(overrides),
             isolated=[
                 IsolatedKey(
-                    key=called.get(key, fingerprint_text(key)), partition=partition, pieces=plan.widths.get(key, 1)
+                    key=called.get(key, fingerprint_text(key)), partition=partition, shards=plan.widths.get(key, 1)
                 )
                 for key, partition in listed
             ],
@@ -133,13 +134,13 @@ class QueryRecord:
             yield _Read(batch_log.row(commit), commit.loads, commit.next_plan)
 
     def _learn_plans(self, versions: Collection[int]) -> None:
-        """Which keys some plans isolate; ``None`` for a plan that cannot be read any more."""
+        """Remember the isolated keys of plans; ``None`` for a plan that cannot be read any more."""
         unknown = [version for version in versions if version not in self._isolated]
         names = self._checkpoint.plan_names() if unknown else {}
         for version in unknown:
             try:
                 self._isolated[version] = frozenset(self._checkpoint.plan(names[version]).isolated)
-            except (KeyError, FormatError, StorageError):  # of an old plan nothing but the age of a key depends
+            except (KeyError, FormatError, StorageError):  # only the age of a key depends on an old plan
                 self._isolated[version] = None
         used = {row.plan for row in self._rows} | set(versions)
         self._isolated = {version: keys for version, keys in self._isolated.items() if version in used}
@@ -153,7 +154,7 @@ def _added(totals: Totals, rows: list[Row]) -> Totals:
     )
 
 
-def _wished(overrides: Overrides) -> str | None:
+def _overrides_text(overrides: Overrides) -> str | None:
     overridden = []
     if overrides.hold is not None:
         overridden.append("plain hash" if overrides.hold == "hash" else f"plan {int(overrides.hold[:10])}")

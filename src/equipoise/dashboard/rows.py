@@ -1,4 +1,4 @@
-"""Rows of the history with types, and what the document tells of them."""
+"""Typed rows of the batch log, and their figures for the document."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from equipoise.state.history import batch_log_row
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch as the history tells of it; a name means what it means in ``equipoise.spark.history``."""
+    """One row of the batch log; the names are those of the columns of ``equipoise.spark.batch_log``."""
 
     batch: int
     time: int
@@ -47,17 +47,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, kept: dict[str, Any], location: str) -> "Row":
-        """The row of what the chronicle keeps of a batch."""
+        """Convert a stored row of the batch log."""
         try:
             return msgspec.convert(batch_log_row(kept), cls)
         except (KeyError, msgspec.ValidationError) as error:
             raise DamagedError(
-                f"the record of version {kept.get('version')} in {location} cannot be understood: {error}; "
+                f"the record of version {kept.get('version')} in {location} has an unexpected form: {error}; "
                 "restore it from a copy"
             ) from error
 
-    def told(self, before: "Row | None") -> Batch:
-        """The batch in figures, given the one before."""
+    def figures(self, before: "Row | None") -> Batch:
+        """Figures of the batch, given the row before."""
         same = {name: getattr(self, name) for name in Batch.__struct_fields__ if hasattr(self, name)}
         return Batch(
             **same,
@@ -67,7 +67,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def tasks(self) -> list[Task]:
-        """Its partitions."""
+        """Figures of its partitions."""
         states: list[int | None] = (
             [*self.partition_state] if self.partition_state else [None] * len(self.partition_rows)
         )

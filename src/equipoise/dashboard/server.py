@@ -1,10 +1,10 @@
-"""A small web server for one checkpoint: read-only, and nothing of a request ever reaches the file system.
+"""A small read-only web server for one checkpoint; no part of a request is used as a path in the file system.
 
 ::
 
-    /           the page, one file without anything from elsewhere
+    /           the page, one file without external parts
     /data       the snapshot as JSON
-    /events     server-sent events: a snapshot at once, and another whenever the checkpoint has changed
+    /events     server-sent events: a snapshot at once, and one after each change of the checkpoint
     /metrics    the same figures for Prometheus
 """
 
@@ -28,21 +28,21 @@ from equipoise.dashboard.watcher import Seen, Watcher
 from equipoise.errors import ServerError
 
 LISTENERS = 32
-"""Pages that may listen for events at a time."""
+"""Most pages that listen for events at a time."""
 
 CLIENTS = 4 * LISTENERS
-"""Connections that may be open at a time."""
+"""Most connections at a time."""
 
-_REQUEST_SECONDS = 10.0  # from the connection, or from the last answer, to the end of the head of a request
-_ANSWER_SECONDS = 30.0  # for a client to take what is sent to it
-_LISTENING_SECONDS = 600.0  # after which a stream of events ends; a page asks again at once
+_REQUEST_SECONDS = 10.0  # from the connection, or the last answer, to the end of the request header
+_ANSWER_SECONDS = 30.0  # for a client to receive an answer
+_LISTENING_SECONDS = 600.0  # after which a stream of events ends; the page opens the next one
 _TEXT = "text/plain; charset=utf-8"
-_HEARTBEAT = 15.0  # seconds without news after which a listener is told that the server is there
+_HEARTBEAT = 15.0  # seconds without news after which a listener gets a sign of life
 _LOOK_EVERY = 1.0
 
 
 class DashboardServer(ThreadingHTTPServer):
-    """Serves the page of one checkpoint.
+    """Serve the page of one checkpoint.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class DashboardServer(ThreadingHTTPServer):
     host, port
         Address to listen on; port 0 takes a free one.
     token
-        What clients must show; needed unless the address is loopback.
+        Token that clients must send; required unless the address is loopback.
     allow_hosts
-        Further names under which clients reach the server.
+        Further names by which clients reach the server.
     """
 
     daemon_threads = True
@@ -84,7 +84,7 @@ class DashboardServer(ThreadingHTTPServer):
             ) from error
 
     def server_bind(self) -> None:
-        """Bind without asking for the name of the address, which may take long where there is no network."""
+        """Bind without a reverse name lookup, which may take long without a network."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -92,17 +92,17 @@ class DashboardServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Address of the page, with the token where there is one."""
+        """Address of the page, with the token if there is one."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.server_port}/" + (f"?token={quote(self._token, safe='')}" if self._token else "")
 
     @property
     def binds_all(self) -> bool:
-        """Whether it listens on every address of the machine, which is none to ask for."""
+        """Whether it listens on all addresses of the machine."""
         return self._host in {"0.0.0.0", "::"}  # noqa: S104 - a question, not a binding
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, unless as many clients as may be are connected."""
+        """Answer in a new thread; close the connection if ``CLIENTS`` are connected already."""
         if not self._clients.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -120,12 +120,12 @@ class DashboardServer(ThreadingHTTPServer):
             self._clients.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of a failure, unless it is only that a client went away."""
+        """Log an error, unless the client closed the connection or timed out."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
     def start(self) -> threading.Thread:
-        """Serve in a thread of its own, until ``stop``."""
+        """Serve in a background thread until ``stop``."""
         thread = threading.Thread(target=self.serve_forever, name="equipoise-dashboard", daemon=True)
         thread.start()
         return thread
@@ -138,7 +138,7 @@ class DashboardServer(ThreadingHTTPServer):
 
 
 class _Incoming(io.RawIOBase):
-    """Bytes of a client until a deadline, however they dribble in."""
+    """Input of a client with one deadline for the whole request, however slowly it arrives."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -163,56 +163,56 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def setup(self) -> None:
-        """Read requests with a deadline for each as a whole; a time-out of the socket would count for each read."""
+        """Read requests with a deadline for the whole request; a socket timeout would apply to each read."""
         super().setup()
         self.rfile.close()
         self._incoming = _Incoming(self.connection)
         self.rfile = io.BufferedReader(self._incoming)
 
     def handle_one_request(self) -> None:
-        """Answer a request, if it arrives in time."""
+        """Answer a request that arrives in time."""
         self._incoming.deadline = time.monotonic() + _REQUEST_SECONDS
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        """Answer, if the client may ask and there is such a page."""
+        """Check host, token and path, and answer."""
         if self.headers.get("Content-Length") or self.headers.get("Transfer-Encoding"):
-            self.close_connection = True  # what follows is not read, and must not be taken for a request
+            self.close_connection = True  # the body is not read and must not be taken for the next request
         try:
             parts = urlsplit(self.path)
             asked = parse_qs(parts.query).get("token", [None])[0]
         except ValueError:
-            self._refuse(HTTPStatus.BAD_REQUEST, "that is no address of a page")
+            self._refuse(HTTPStatus.BAD_REQUEST, "the address cannot be parsed")
             return
         hosts = self.headers.get_all("Host", [])
         answer = {"/": self._page, "/data": self._data, "/events": self._events, "/metrics": self._metrics}
         if len(hosts) != 1 or not self.server.access.knows(hosts[0]):
             self._refuse(
                 HTTPStatus.FORBIDDEN,
-                "this server is not known by that name; start it with --allow-host NAME if it should be",
+                "the Host header does not name this server; if it should, start it with --allow-host NAME",
             )
         elif not self.server.access.admits(asked, self.headers.get("Authorization")):
             self._refuse(
                 HTTPStatus.UNAUTHORIZED,
-                "show the token that the server was started with: ?token=... or Authorization: Bearer ...",
+                "send the token that the server was started with: ?token=... or Authorization: Bearer ...",
                 {"WWW-Authenticate": "Bearer"},
             )
         elif parts.scheme or parts.netloc or parts.path not in answer:
-            self._refuse(HTTPStatus.NOT_FOUND, f"there are {', '.join(answer)}")
+            self._refuse(HTTPStatus.NOT_FOUND, f"no such page; there are {', '.join(answer)}")
         else:
             answer[parts.path]()
 
     def _only_get(self) -> None:
-        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this server only tells: use GET", {"Allow": "GET"})
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this server is read-only: use GET", {"Allow": "GET"})
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _only_get  # noqa: N815 - as http.server names them
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Say in plain text what was wrong with a request that could not be read."""
+        """Answer a malformed request in plain text."""
         self._refuse(HTTPStatus(code), explain or message or HTTPStatus(code).phrase)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name belongs to http.server
-        """Nothing: requests may hold the token."""
+        """Log nothing: requests may hold the token."""
 
     def _page(self) -> None:
         html, policy = page()
@@ -222,41 +222,41 @@ class _Handler(BaseHTTPRequestHandler):
         self._send("application/json", self.server.watcher.look().json)
 
     def _metrics(self) -> None:
-        self._send(CONTENT_TYPE, metrics_text(self.server.watcher.look().snapshot).encode())
+        self._send(CONTENT_TYPE, metrics_text(self.server.watcher.look().snapshot, time.time()).encode())
 
     def _events(self) -> None:
         if not self.server.listeners.acquire(blocking=False):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{LISTENERS} pages are open already; close one")
             return
         try:
-            with suppress(ConnectionError, TimeoutError):  # that is how a page is closed
-                self._tell_events()
+            with suppress(ConnectionError, TimeoutError):  # the page was closed
+                self._send_events()
         finally:
             self.server.listeners.release()
             self.close_connection = True
 
-    def _tell_events(self) -> None:
+    def _send_events(self) -> None:
         seen = self.server.watcher.look()
         self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
         self.wfile.write(b"retry: 2000\n\n")
-        self._tell(seen)
-        told = time.monotonic()
-        end = told + _LISTENING_SECONDS
+        self._send_event(seen)
+        sent = time.monotonic()
+        end = sent + _LISTENING_SECONDS
         stopping = False
         while not stopping:
             if time.monotonic() >= end:
                 self.wfile.write(b"retry: 100\n\n")
                 return
-            stopping = self.server.stopping.wait(_LOOK_EVERY)  # and then tells what has changed for a last time
+            stopping = self.server.stopping.wait(_LOOK_EVERY)  # sends the last change, then ends
             latest = self.server.watcher.look()
             if latest.number != seen.number:
-                self._tell(latest)
-                seen, told = latest, time.monotonic()
-            elif time.monotonic() - told >= _HEARTBEAT:
+                self._send_event(latest)
+                seen, sent = latest, time.monotonic()
+            elif time.monotonic() - sent >= _HEARTBEAT:
                 self.wfile.write(b": still here\n\n")
-                told = time.monotonic()
+                sent = time.monotonic()
 
-    def _tell(self, seen: Seen) -> None:
+    def _send_event(self, seen: Seen) -> None:
         self.wfile.write(b"id: %d\nevent: snapshot\ndata: %s\n\n" % (seen.number, seen.json))
 
     def _refuse(self, status: HTTPStatus, reason: str, headers: dict[str, str] | None = None) -> None:

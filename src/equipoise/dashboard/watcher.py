@@ -1,4 +1,4 @@
-"""Looks at a checkpoint again and again, and tells when it has changed."""
+"""Watch a checkpoint: read it again and again, and notice changes."""
 
 import threading
 import time
@@ -23,22 +23,25 @@ from equipoise.state.halves import undelivered
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
-_TRIES = 3  # a running query deletes old records, perhaps one between its name was listed and it was read
+_TRIES = 3  # a running query may delete an old record after its name was listed and before it is read
 
 _STATUS: dict[Tenancy, tuple[Status, str]] = {
     "running": ("running", "The query is running."),
-    "ended": ("finished", "The query has ended; it can be started again from here."),
-    "gone": ("stopped", "The process of the query is gone without having ended it; a new start goes on from here."),
-    "free": ("stopped", "No query holds this checkpoint; a start goes on from here."),
+    "ended": ("finished", "The query has ended; a new start continues from the last commit."),
+    "gone": (
+        "stopped",
+        "The process of the query is gone and did not end it (killed?); a new start continues from the last commit.",
+    ),
+    "free": ("stopped", "No query has claimed this checkpoint; a start continues from the last commit."),
     "elsewhere": (
         "elsewhere",
-        "The query was started on another machine; from here it cannot be seen whether it runs.",
+        "The query was started on another machine, so its process cannot be checked from here; see its last batch.",
     ),
 }
 
 
 class Seen(NamedTuple):
-    """A snapshot, as JSON too, and how many others there were before it."""
+    """A snapshot, its JSON form, and its number among all snapshots of this watcher."""
 
     number: int
     snapshot: Snapshot
@@ -46,7 +49,7 @@ class Seen(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What is looked at each time: where any of it differs, the rest is read."""
+    """What every look checks; if any of it has changed, the rest is read."""
 
     query: str | None
     head: int
@@ -57,21 +60,21 @@ class _Look(NamedTuple):
 
 
 class Watcher:
-    """Snapshots of one checkpoint; may be asked by many threads.
+    """Take snapshots of one checkpoint; safe to use from several threads.
 
-    Only what is new is read: after the first look a batch costs the reading of its record, and a checkpoint in which
-    nothing happens a few listings.
+    Only what is new is read: after the first look a batch costs reading its record, and a checkpoint without news
+    costs a few listings.
 
     Parameters
     ----------
     checkpoint
         The query's ``checkpointLocation``, a folder that exists.
     literal_keys
-        Whether keys are told, not their fingerprints; they are read from the state.
+        Whether to show keys, read from the state, instead of their fingerprints.
     spool
         The spool of the source, for queries over planned micro-batches.
     pause
-        Seconds in which a checkpoint is looked at once at most.
+        Least number of seconds between two looks.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class Watcher:
         self._time = 0.0
 
     def look(self) -> Seen:
-        """The checkpoint as it is now."""
+        """Return the latest snapshot."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._time >= self._pause:
                 found = self._found()
@@ -106,7 +109,7 @@ class Watcher:
             return self._seen
 
     def _found(self) -> Snapshot | None:
-        """A snapshot; ``None`` where nothing has changed."""
+        """Return a new snapshot; ``None`` if nothing has changed."""
         for attempt in range(_TRIES):
             try:
                 return self._read()
@@ -142,13 +145,13 @@ class Watcher:
             message = f"No batch has been committed yet. {message}"
             status = "running" if status == "running" else "empty"
         if look.undelivered is not None and status != "running":
-            message = f"Batch {look.undelivered} is committed, not delivered; the next start delivers it. {message}"
+            message = f"Batch {look.undelivered} is committed and not delivered; the next start delivers it. {message}"
         found = self._snapshot(status, message, overrides, source)
         self._last = look
         return msgspec.structs.replace(found, undelivered=look.undelivered)
 
     def _continued(self, identity: Identity, head: int) -> QueryRecord:
-        """What is known of the query, unless another one or an older copy of it has taken its place."""
+        """Return the record so far, or a new one if another query or an older copy has taken its place."""
         known = self._record
         if known is None or known.identity != identity or head < known.version:
             return QueryRecord(self._storage, identity, literal_keys=self._literal_keys)
@@ -174,7 +177,7 @@ class Watcher:
         )
 
     def _unreadable(self, status: Status, error: EquipoiseError) -> Snapshot:
-        """What was last read, with what is wrong now; the next look reads again from where that was."""
+        """Return the last snapshot with the error as message; the next look tries again."""
         self._last = None
         if self._seen is None:
             return self._snapshot(status, str(error))

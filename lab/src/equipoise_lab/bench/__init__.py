@@ -40,6 +40,7 @@ BENCHMARKS = {
     "peers": "equipoise_lab.bench.peers",
     "simulate-protocol": "equipoise_lab.bench.simulate_protocol",
     "sink-cost": "equipoise_lab.bench.sink_cost",
+    "house": "equipoise_lab.bench.house",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
 
@@ -61,7 +62,7 @@ def benchmark(name: str) -> ModuleType:
 
 
 def summary(name: str) -> str:
-    """What a benchmark measures, in one line."""
+    """Describe a benchmark in one line."""
     spec = find_spec(BENCHMARKS[name])
     assert spec is not None  # noqa: S101 - the table above names modules that exist
     assert spec.origin is not None  # noqa: S101 - and that are files
@@ -70,10 +71,12 @@ def summary(name: str) -> str:
 
 
 def page(name: str) -> Callable[[Report], str]:
-    """What writes the page of a benchmark from its report; most have none."""
+    """Return the function that writes a benchmark's report as a page; most have none."""
     write: Callable[[Report], str] | None = getattr(benchmark(name), "page", None)
     if write is None:
-        raise InvalidArgumentError(f"benchmark {name!r} writes no page; `equipoise-lab bench peers --page FILE` does")
+        raise InvalidArgumentError(
+            f"benchmark {name!r} does not write a page; `equipoise-lab bench peers --page FILE` does"
+        )
     return write
 
 

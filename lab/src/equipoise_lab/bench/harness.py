@@ -1,4 +1,4 @@
-"""How a benchmark is run and what it leaves behind."""
+"""Context, result and report of a benchmark."""
 
 import os
 import platform
@@ -35,12 +35,12 @@ class Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Context:
-    """What a benchmark is told.
+    """Options of a benchmark run.
 
     Parameters
     ----------
     quick
-        Whether it has to end within a minute.
+        Whether to use smaller inputs, so that it ends within a minute.
     seed
         Seed of everything random.
     data
@@ -74,7 +74,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """What a benchmark measured.
+    """Measurements of a benchmark.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def environment(seed: int) -> Environment:
 
 
 def _git(*arguments: str) -> str:
-    """Output of git about the tree this module lies in; empty outside a checkout."""
+    """Output of git in the checkout of this module; empty outside a checkout."""
     here = Path(__file__).parent
     command = ["git", "-C", str(here), *arguments]
     try:
@@ -128,11 +128,11 @@ def interleaved(
     repeats: int,
     warm_up: Mapping[str, Callable[[], object]] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of every contender in every round, all contenders once in each round.
+    """Time all contenders once in each round; return the seconds of each.
 
-    A slow moment of the machine then hits all of them; each round has an order of its own, so that none always finds
-    what the same one left behind. Each runs once before the first round, uncounted, so that
-    compilation and caches are out of the figures; where that takes long, ``warm_up`` has shorter forms of them.
+    A slow moment of the machine then affects all of them. The order is shuffled in each round. Each contender runs
+    once before the first round, uncounted, to warm up compilers and caches; where that takes long, ``warm_up`` has
+    shorter forms.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for run in (contenders if warm_up is None else warm_up).values():
@@ -147,5 +147,5 @@ def interleaved(
 
 
 def median(values: Iterable[float]) -> float:
-    """Middle of the measured values."""
+    """Median of the measured values."""
     return statistics.median(values)

@@ -5,8 +5,6 @@ tasks run side by side as they would on a cluster of that many slots, and the ti
 slot.
 """
 
-import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
+from equipoise.cli.quiet_spark import start_quietly
 from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_java
 
@@ -33,13 +32,13 @@ class _Kind(NamedTuple):
 
 
 class _Kept:
-    """A session that outlives its use, so that the next one whom it fits finds it, and its workers, running."""
+    """A session that is kept after its use, so that the next use finds it and its workers running."""
 
     def __init__(self) -> None:
         self._left: tuple[_Kind, SparkSession] | None = None
 
     def take(self, wanted: _Kind, *, or_more: bool) -> tuple[_Kind, SparkSession] | None:
-        """The session that was left, if it fits; another is stopped."""
+        """Return the kept session if it fits, and stop it if it does not."""
         left, self._left = self._left, None
         if left is None:
             return None
@@ -50,11 +49,11 @@ class _Kept:
         return None
 
     def leave(self, kind: _Kind, session: SparkSession) -> None:
-        """Keep a session for the next."""
+        """Keep a session for the next use."""
         self._left = kind, session
 
     def stop(self) -> None:
-        """Stop what is left."""
+        """Stop the kept session."""
         if self._left is not None:
             self._left[1].stop()
             self._left = None
@@ -65,7 +64,7 @@ _kept: list[_Kept] = []  # at most one, while sessions are kept
 
 @contextmanager
 def kept_sessions() -> Iterator[None]:
-    """For a while, a session of ``local_spark`` stays until one that it does not fit is wanted: starting takes long."""
+    """Keep sessions of ``local_spark`` for the next use within the block, because starting one takes long."""
     kept = _Kept()
     _kept.append(kept)
     try:
@@ -77,7 +76,7 @@ def kept_sessions() -> Iterator[None]:
 
 @contextmanager
 def local_spark(slots: int, *, executors: bool = False, or_more: bool = False) -> Iterator[SparkSession]:
-    """Spark on this machine, stopped at the end, unless within ``kept_sessions``.
+    """Start Spark on this machine, and stop it at the end, except within ``kept_sessions``.
 
     Parameters
     ----------
@@ -105,22 +104,15 @@ def local_spark(slots: int, *, executors: bool = False, or_more: bool = False) -
 
 def _started(master: str) -> SparkSession:
     if SparkSession.getActiveSession() is not None:
-        raise InvalidArgumentError("a Spark session is active in this process, with slots of its own; stop it first")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return (
-        SparkSession.builder.master(master)
-        .appName("equipoise-lab bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "4g")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+        raise InvalidArgumentError(
+            "a Spark session is active in this process, and a benchmark needs its own; stop it first"
+        )
+    return start_quietly({"spark.master": master, "spark.app.name": "equipoise-lab", "spark.driver.memory": "4g"})
 
 
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
+    """Change settings of a session within the block."""
     before = {name: spark.conf.get(name, None) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)
@@ -138,7 +130,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 def as_parquet(
     spark: SparkSession, columns: dict[str, NDArray[np.generic] | list[str]], files: int
 ) -> Iterator[DataFrame]:
-    """A DataFrame read from Parquet files that are gone afterwards."""
+    """Write columns to temporary Parquet files and read them as a DataFrame."""
     with tempfile.TemporaryDirectory() as folder:
         table = pa.table(columns)
         step = -(-table.num_rows // files)

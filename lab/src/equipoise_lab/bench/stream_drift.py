@@ -57,10 +57,12 @@ def run(context: Context) -> Result:
     return Result(metrics, {"outcomes": outcomes, "ideal_seconds": ideal_seconds, "swap": swap})
 
 
-def drifting_keys(batches: int, keys: int, rows: int, seed: int) -> list[NDArray[np.int64]]:
+def drifting_keys(
+    batches: int, keys: int, rows: int, seed: int, exponent: float = _EXPONENT
+) -> list[NDArray[np.int64]]:
     """Zipf keys of each batch; from the middle on the ranks belong to other keys."""
     rng = np.random.default_rng(seed)
-    shares = zipf_shares(keys, _EXPONENT)
+    shares = zipf_shares(keys, exponent)
     before, after = rng.permutation(keys), rng.permutation(keys)
     return [(before if number < batches // 2 else after)[sample(shares, rows, rng)] for number in range(batches)]
 

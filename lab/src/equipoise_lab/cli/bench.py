@@ -28,7 +28,7 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
 ) -> None:
-    """Run a benchmark: every performance claim of equipoise is one of them."""
+    """Run a benchmark. Every performance claim of equipoise is one of them."""
     require_folder(json)
     if name == "list":
         _list_benchmarks(json)
@@ -42,7 +42,7 @@ def command(
             reports.append(bench.run(each, context))
             if json is None:
                 _print_report(reports[-1])
-    finally:  # what has ended is kept also where a later one fails or is interrupted
+    finally:  # finished reports are written even if a later benchmark fails or is interrupted
         if json is not None and reports:
             write_json(reports if name == "all" else reports[0], json)
     if page is not None and write is not None:
@@ -50,10 +50,10 @@ def command(
 
 
 def _runnable(context: bench.Context) -> list[str]:
-    """All benchmarks but those that need data which were not given."""
+    """All benchmarks, without those that need ``--data`` if it was not given."""
     left_out = [name for name in bench.BENCHMARKS if name in bench.NEED_DATA and context.data is None]
     if left_out:
-        context.console.print(f"left out, since they need --data: {', '.join(left_out)}")
+        context.console.print(f"skipped, because they need --data: {', '.join(left_out)}")
     return [name for name in bench.BENCHMARKS if name not in left_out]
 
 
@@ -72,5 +72,5 @@ def _print_report(report: bench.Report) -> None:
     table = Table("metric", "value", title=report.benchmark, title_justify="left")
     table.columns[1].justify = "right"
     for metric, value in report.metrics.items():
-        table.add_row(metric, f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}")
+        table.add_row(metric, f"{value:,.0f}" if value % 1 == 0 or abs(value) >= 1000 else f"{value:.4g}")
     Console().print(table)

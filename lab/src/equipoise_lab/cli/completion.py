@@ -4,12 +4,12 @@ from equipoise_lab.bench import BENCHMARKS
 
 
 def benchmarks(incomplete: str) -> list[str]:
-    """Benchmarks, and what else ``bench`` takes."""
+    """Complete the name of a benchmark, ``list`` or ``all``."""
     return [name for name in ("list", "all", *BENCHMARKS) if name.startswith(incomplete)]
 
 
 def splitters(incomplete: str) -> list[str]:
-    """Splitters and planners, the last of a list that is separated by commas."""
+    """Complete the last name of a list of splitters and planners, separated by commas."""
     from equipoise_lab.variants import PLANNERS, SPLITTERS
 
     before, comma, last = incomplete.rpartition(",")
@@ -17,7 +17,7 @@ def splitters(incomplete: str) -> list[str]:
 
 
 def workloads(incomplete: str) -> list[str]:
-    """Workloads of ``simulate``."""
+    """Complete the name of a workload of ``simulate``."""
     from equipoise_lab.simulate.streams import WORKLOADS
 
     return [name for name in WORKLOADS if name.startswith(incomplete)]

@@ -25,9 +25,9 @@ def command(
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Folder with recorded data sets to run on as well."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full/--quick", help="In at most 90 minutes, or in about 10.")] = False,
+    full: Annotated[bool, typer.Option("--full/--quick", help="Take at most 90 minutes, or about 10.")] = False,
     output: Annotated[Path, typer.Option(help="Folder for the report and the raw results.")] = Path("reproduced"),
-    again: Annotated[bool, typer.Option("--again", help="Run also what has a result there.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run again also what has a result in the folder.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     json: Json = None,
 ) -> None:
@@ -51,7 +51,7 @@ def command(
         (output / "raw").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgumentError(
-            f"the folder {output} cannot be made ({error}); name another with --output"
+            f"the folder {output} cannot be created ({error}); name another one with --output"
         ) from error
     wanted = _runnable(wanted, named=bool(names))
     request = RunRequest("full" if full else "quick", seed, data)
@@ -64,10 +64,9 @@ def command(
                     failures.append(found)
     except KeyboardInterrupt:
         _report(output, json)
-        told = (
-            f"Interrupted after {done} of {len(wanted)}; their results are kept, the same command goes on from there."
+        Console(stderr=True).print(
+            f"Interrupted after {done} of {len(wanted)}. Their results are kept; the same command continues from there."
         )
-        Console(stderr=True).print(told)
         raise typer.Exit(130) from None
     _report(output, json)
     for failed in failures:
@@ -77,7 +76,7 @@ def command(
 
 
 def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
-    """What can be run here: without Spark, only what needs none, unless it was asked for by name."""
+    """Without Spark, drop the exhibits that need it; raise if they were asked for by name."""
     on_spark = [exhibit.name for exhibit in wanted if exhibit.spark]
     try:
         if on_spark:
@@ -86,13 +85,13 @@ def _runnable(wanted: list[Any], *, named: bool) -> list[Any]:
     except SparkUnavailableError as error:
         if named:
             raise
-        Console(stderr=True).print(f"left out {', '.join(on_spark)}: {error}", soft_wrap=True, markup=False)
+        Console(stderr=True).print(f"skipped {', '.join(on_spark)}: {error}", soft_wrap=True, markup=False)
         return [exhibit for exhibit in wanted if not exhibit.spark]
     return wanted
 
 
 def _one_spark(wanted: list[Any]) -> AbstractContextManager[None]:
-    """Figures that run on Spark with as many slots use the same one, one after the other."""
+    """Share one Spark session among exhibits with the same number of slots."""
     if not any(exhibit.spark for exhibit in wanted):
         return nullcontext()
     from equipoise_lab.bench.local_spark import kept_sessions
@@ -101,7 +100,7 @@ def _one_spark(wanted: list[Any]) -> AbstractContextManager[None]:
 
 
 def _report(output: Path, json: str | None) -> None:
-    """Write the report of all that the folder holds, and tell how the claims fared."""
+    """Write the report of all results in the folder, and print the verdicts."""
     from equipoise_lab.reproduce import exhibits
     from equipoise_lab.reproduce.records import load
     from equipoise_lab.reproduce.report import as_html, as_json, as_markdown, counted, judge

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from equipoise.cli.output import write_json
+from equipoise.readable import seconds_text, size_text
 from equipoise_lab.simulate.scale import (
     HOURS,
     PlannerFigures,
@@ -93,9 +94,9 @@ def _with_means(figures: PlannerFigures) -> dict[str, object]:
 
 
 def _peak_memory() -> dict[str, int]:
-    """Most memory that this process held, and any that it started, in bytes; empty where nobody knows.
+    """Peak memory of this process, and of the largest process that it started, in bytes; empty if unknown.
 
-    A process that was started inherits the mark of the one that started it, so that the second is an upper bound.
+    A child process inherits the mark of its parent, so the second figure is an upper bound.
     """
     try:
         import resource
@@ -111,15 +112,15 @@ _SPLITTERS: dict[str, Callable[[SplitterFigures], str]] = {
     "average imbalance": lambda f: f"{f.average_imbalance:.2e}",
     "M messages": lambda f: f"{f.messages / 1e6:,.4g}",
     "M / s": lambda f: f"{f.messages / f.seconds / 1e6:,.1f}",
-    "memory": lambda f: _bytes(f.memory),
+    "memory": lambda f: size_text(f.memory),
 }
 
 _PLANNERS: dict[str, Callable[[PlannerFigures], str]] = {
     "fullest": lambda f: f"{mean(f.fullest):,.4g}",
     "over bound": lambda f: f"{mean(f.over_bound):,.4g}",
-    "planning": lambda f: _seconds(median(f.planning)),
-    "plan": lambda f: _bytes(f.plan_bytes),
-    "routing": lambda f: _bytes(f.routing_bytes),
+    "planning": lambda f: seconds_text(median(f.planning)),
+    "plan": lambda f: size_text(f.plan_bytes),
+    "routing": lambda f: size_text(f.routing_bytes),
     "first": lambda f: _share(f.moved[0]),
     "replan": lambda f: _share(f.moved_per_replan),
     "hour": lambda f: _share(f.moved_per_hour),
@@ -149,8 +150,8 @@ def _show(
     for name, trouble in troubles:
         if trouble:
             console.print(f"{name}: {trouble}", soft_wrap=True, highlight=False)
-    held = ", ".join(f"{_bytes(size)} in {name}" for name, size in memory.items())
-    console.print(f"{seconds:,.0f} s; most memory: {held or 'unknown'}", soft_wrap=True, highlight=False)
+    held = ", ".join(f"{size_text(size)} in {name}" for name, size in memory.items())
+    console.print(f"{seconds_text(seconds)}; most memory: {held or 'unknown'}", soft_wrap=True, highlight=False)
 
 
 def _size(load: ScaleOptions) -> str:
@@ -167,18 +168,6 @@ def _table(heading: str, title: str, found: dict[str, Any], measures: dict[str, 
         cells = [measure(figures) for measure in measures.values()] if made else ["-"] * len(measures)
         table.add_row(name, *cells)
     return table
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:,.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} GB"
-
-
-def _seconds(value: float) -> str:
-    return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 
 def _share(value: float | None) -> str:

@@ -54,17 +54,15 @@ def command(
     ] = None,
     sources: Annotated[int, typer.Option(min=1, help="Number of sources.")] = 5,
     load: Annotated[
-        Literal["local", "global", "probed"], typer.Option(help="What sources know of the loads.")
+        Literal["local", "global", "probed"], typer.Option(help="What the sources know about the loads.")
     ] = "local",
     source_skew: Annotated[
-        float, typer.Option(min=0, help="Exponent by which the sources differ; 0: they take turns.")
+        float, typer.Option(min=0, help="Zipf exponent of the shares of the sources; 0: they take turns.")
     ] = 0.0,
-    period: Annotated[
-        int | None, typer.Option(min=1, help="Messages after which partial results are handed over.")
-    ] = None,
-    spread: Annotated[bool, typer.Option(help="Follow which keys are where.")] = True,
+    period: Annotated[int | None, typer.Option(min=1, help="Messages after which partial results are merged.")] = None,
+    spread: Annotated[bool, typer.Option(help="Track the workers of each key.")] = True,
     oracle: Annotated[
-        bool, typer.Option("--oracle", help="Compare each route with that of the global oracle.")
+        bool, typer.Option("--oracle", help="Compare each route with that of an oracle that knows all loads.")
     ] = False,
     service_ms: Annotated[
         float | None, typer.Option(min=0, help="Milliseconds a message takes: adds queues, throughput and latency.")
@@ -95,7 +93,9 @@ def command(
     drift: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help=f"With --scale: part of the hot keys that are new every hour; default {FULL.drift:g}."
+            min=0,
+            max=1,
+            help=f"With --scale: fraction of the hot keys that are new every hour; default {FULL.drift:g}.",
         ),
     ] = None,
     time_limit: Annotated[
@@ -132,7 +132,7 @@ def command(
         return
     if quick or hours is not None or drift is not None or time_limit is not None:
         raise InvalidArgumentError(
-            "--quick, --hours, --drift and --time-limit belong to --scale; add it, or leave them out"
+            "--quick, --hours, --drift and --time-limit work with --scale only; add it, or leave them out"
         )
     messages, keys, workers = messages or 2_000_000, keys or 100_000, workers or 10
     exponent = 1.0 if exponent is None else exponent
@@ -177,8 +177,8 @@ def _names(splitters: str) -> list[str]:
 def _run(
     clusters: dict[str, Cluster], stream: Callable[[], Iterator[NDArray[np.int64]]], length: int
 ) -> dict[str, ClusterResult]:
-    """Give each cluster the whole stream, made anew."""
-    stream()  # an impossible workload is told before the bar begins
+    """Feed the whole stream to each cluster."""
+    stream()  # an invalid workload raises before the progress bar is shown
     columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         for name, cluster in clusters.items():

@@ -17,14 +17,14 @@ def command(
     *,
     seeds: Annotated[str, typer.Option(help="Seeds A:B, from A up to B - 1; one schedule each.")] = "0:2000",
     progress: Annotated[
-        Path | None, typer.Option(help="File that keeps the progress; an interrupted run goes on from it.")
+        Path | None, typer.Option(help="File that keeps the progress; an interrupted run continues from it.")
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes; default one for each core.")] = None,
     json: Json = None,
 ) -> None:
     """Run the real commit protocol over simulated stores, drivers and time; exits with 1 if a guarantee does not hold.
 
-    A schedule that violates a guarantee is made as short as possible and printed as a story. Its seed plays it again.
+    A schedule that violates a guarantee is shortened as far as possible and printed. Its seed replays it.
     """
     require_folder(json)
     wanted = _range(seeds)
@@ -44,8 +44,8 @@ def command(
         for path in PATHS:
             table.add_row(path, f"{done.counts.get(path, 0):,}")
         Console().print(table)
-        for told in done.stories.values():
-            typer.echo(told + "\n")
+        for story in done.stories.values():
+            typer.echo(story + "\n")
         rate = done.schedules / done.seconds if done.seconds else 0.0
         typer.echo(f"{done.schedules:,} schedules, {len(done.stories)} violations, {rate:.1f} schedules a second")
         missing = unreached(done.counts)

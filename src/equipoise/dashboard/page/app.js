@@ -1,12 +1,12 @@
 "use strict";
-// Draws snapshots as they come. Whatever they hold goes into the page as text, never as HTML.
+// Draws snapshots as they arrive. Their contents are inserted as text, never as HTML.
 
 const WORDS = {
-  empty: ["nothing yet", ""],
+  empty: ["no batch yet", ""],
   running: ["running", "good"],
   finished: ["finished", ""],
   stopped: ["stopped", "bad"],
-  elsewhere: ["cannot be seen", ""],
+  elsewhere: ["on another machine", ""],
   damaged: ["damaged", "bad"],
   incompatible: ["other version", "bad"],
 };
@@ -76,13 +76,13 @@ function drawTasks() {
   const spent = relative(tasks.map((each) => each.seconds));
   const names = tasks.map((each) => each.partition);
   const last = snapshot.batches[snapshot.batches.length - 1];
-  const tell = (at) => `Partition ${tasks[at].partition}: ${plural(tasks[at].rows, "row", "rows")} (${times(rows[at])} x the mean), ${seconds(tasks[at].seconds)} (${times(spent[at])} x the mean)`;
+  const describe = (at) => `Partition ${tasks[at].partition}: ${plural(tasks[at].rows, "row", "rows")} (${times(rows[at])} x the mean), ${seconds(tasks[at].seconds)} (${times(spent[at])} x the mean)`;
   byId("load-note").textContent = tasks.length ? `One pair of bars for each of the ${tasks.length} tasks of batch ${last.batch}, over their mean.` : "";
   barChart(byId("load"), {
     names, low: 0, mean: 1, meanName: "mean", format: (value) => number(value), empty: "No batch yet.",
     series: [{ name: "rows", kind: "rows", values: rows }, { name: "time", kind: "time", values: spent }],
-    told: tasks.length ? `Load of ${tasks.length} partitions over their mean. Fullest by rows ${times(Math.max(...rows))}, by time ${times(Math.max(...spent))}.` : "",
-    readout: tell,
+    summary: tasks.length ? `Load of ${tasks.length} partitions over their mean. Fullest by rows ${times(Math.max(...rows))}, by time ${times(Math.max(...spent))}.` : "",
+    readout: describe,
   });
   table("load", ["Partition", "Rows", "x mean", "Time", "x mean"], () =>
     tasks.map((each, at) => [each.partition, number(each.rows), times(rows[at]), seconds(each.seconds), times(spent[at])]));
@@ -90,9 +90,9 @@ function drawTasks() {
   const known = states.filter((each) => each !== null);
   byId("stored-note").textContent = known.length ? `${bytes(known.reduce((sum, each) => sum + each, 0))} in all, before the last batch.` : "";
   barChart(byId("stored"), {
-    names, mean: known.length ? mean(known) : undefined, meanName: "mean", format: bytes, unit: 1024, empty: "No state yet.",
+    names, mean: known.length ? mean(known) : undefined, meanName: "mean", format: (value) => bytes(value, 3), empty: "No state yet.",
     series: [{ name: "bytes of state", kind: "store", values: states }],
-    told: known.length ? `Bytes of state of ${tasks.length} partitions. Largest ${bytes(Math.max(...known))}, mean ${bytes(mean(known))}.` : "",
+    summary: known.length ? `Bytes of state of ${tasks.length} partitions. Largest ${bytes(Math.max(...known))}, mean ${bytes(mean(known))}.` : "",
     readout: (at) => `Partition ${tasks[at].partition}: ${bytes(states[at])}`,
   });
   table("stored", ["Partition", "State"], () => tasks.map((each) => [each.partition, bytes(each.state_bytes)]));
@@ -116,20 +116,20 @@ function drawBatches() {
       { name: "equipoise", kind: "ours", values: column(ours) },
       { name: "bound: no plan can do better with whole keys", kind: "bound", values: column(bound) },
     ],
-    told: last ? `Imbalance by ${by} of the last ${batches.length} batches. Now ${times(last[ours])}, plain hash ${times(last[hash])}, bound ${times(last[bound])}. Arrow keys read single batches.` : "",
+    summary: last ? `Imbalance by ${by} of the last ${batches.length} batches. Now ${times(last[ours])}, plain hash ${times(last[hash])}, bound ${times(last[bound])}. Arrow keys read single batches.` : "",
     readout: (at) => `Batch ${x[at]}, plan ${batches[at].plan}: ${times(batches[at][ours])}, plain hash ${times(batches[at][hash])}, bound ${times(batches[at][bound])}`,
   });
   table("imbalance", ["Batch", "By rows", "Plain hash", "Bound", "By time", "Plain hash", "Bound", "Plan"], newestFirst((each) =>
     [each.batch, times(each.imbalance_rows), times(each.imbalance_rows_hash), times(each.bound_rows), times(each.imbalance_seconds), times(each.imbalance_seconds_hash), times(each.bound_seconds), each.plan]));
   const targeted = batches.some((each) => each.target_seconds !== null);
-  byId("time-note").textContent = targeted ? "Against the interval of the trigger, or the time that was set as the goal." : "The trigger has no interval; the dashed line is the time from one batch to the next.";
+  byId("time-note").textContent = targeted ? "Compared with the interval of the trigger, or with targetSeconds." : "The trigger has no interval; the dashed line is the time from one batch to the next.";
   lineChart(byId("time"), {
-    x, marks, low: 0, format: seconds, empty: "No batch yet.",
+    x, marks, low: 0, format: (value) => seconds(value, 3), empty: "No batch yet.",
     series: [
       { name: "time of the batch", kind: "ours", values: column("seconds") },
       targeted ? { name: "interval", kind: "hash", values: column("target_seconds") } : { name: "between batches", kind: "hash", values: column("since_previous") },
     ],
-    told: last ? `Time of the last ${batches.length} batches. Now ${seconds(last.seconds)}${targeted ? ` of ${seconds(last.target_seconds)}` : ""}.` : "",
+    summary: last ? `Time of the last ${batches.length} batches. Now ${seconds(last.seconds)}${targeted ? ` of ${seconds(last.target_seconds)}` : ""}.` : "",
     readout: (at) => `Batch ${x[at]}: ${seconds(batches[at].seconds)}${targeted ? ` of ${seconds(batches[at].target_seconds)}` : ""}, ${plural(batches[at].rows, "row", "rows")}`,
   });
   table("time", ["Batch", "When", "Time", "Interval", "Since the last", "Work", "Rows", "Split rows", "Output"], newestFirst((each) =>
@@ -137,13 +137,13 @@ function drawBatches() {
   lineChart(byId("elastic"), {
     x, low: 0, height: 150, format: (value) => number(value), empty: "No batch yet.",
     series: [{ name: "partitions", kind: "rows", values: column("partitions"), step: true }],
-    told: last ? `Number of partitions over the last ${batches.length} batches. Now ${last.partitions}.` : "",
+    summary: last ? `Number of partitions over the last ${batches.length} batches. Now ${last.partitions}.` : "",
     readout: (at) => `Batch ${x[at]}: ${batches[at].partitions} partitions`,
   });
   lineChart(byId("busy"), {
     x, low: 0, height: 150, format: (value) => `${number(100 * value)} %`, empty: "No batch yet.",
     series: [{ name: "busy", kind: "store", values: column("busy") }],
-    told: last ? `Busy part of the time of all partitions. Now ${percent(last.busy)}.` : "",
+    summary: last ? `Busy part of the time of all partitions. Now ${percent(last.busy)}.` : "",
     readout: (at) => `Batch ${x[at]}: busy ${percent(batches[at].busy)}`,
   });
   table("elastic", ["Batch", "Partitions", "Busy", "Work"], newestFirst((each) => [each.batch, each.partitions, percent(each.busy), seconds(each.work_seconds)]));
@@ -160,7 +160,7 @@ function drawSource() {
       { name: "blocks", kind: "ours", values: source.map((each) => each.blocks), step: true },
       { name: "buckets", kind: "hash", values: source.map((each) => each.buckets), step: true },
     ],
-    told: `Blocks and reduce buckets of the source. Now ${last.blocks} and ${last.buckets}.`,
+    summary: `Blocks and reduce buckets of the source. Now ${last.blocks} and ${last.buckets}.`,
     readout: (at) => `Batch ${source[at].batch}: ${source[at].blocks} blocks, ${source[at].buckets} buckets; ${source[at].reason}`,
   });
   byId("source-note").textContent = `Batch ${last.batch}: ${last.action}, ${last.reason}`;
@@ -169,10 +169,10 @@ function drawSource() {
 function drawHotKeys() {
   const keys = snapshot.hot_keys;
   const most = Math.max(...keys.map((each) => each.share), 1e-9);
-  byId("hot-note").textContent = keys.length ? "Share of the load, where the next batch has them, since which batch they are isolated or among the hottest, and for how many." : "No key stands out yet.";
+  byId("hot-note").textContent = keys.length ? "Share of the load, partition in the next batch, and since which batch a key is isolated or among the hottest." : "No hot key yet.";
   fill(byId("hot"), keys.length ? ["Key", "Share", "Partition", "Placed", "Since"] : [], keys.map((each) => {
     const bar = shape("svg", { class: "share", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, shape("rect", { class: "bar rows", width: (100 * each.share) / most, height: 10 }));
-    const placed = each.pieces > 1 ? `split in ${each.pieces}` : each.isolated ? "isolated" : "in its group";
+    const placed = each.shards > 1 ? `split in ${each.shards}` : each.isolated ? "isolated" : "in its group";
     const since = each.age === 0 ? "next batch" : `${each.since}${each.earlier ? " or before" : ""}, for ${each.age}`;
     return [element("td", { class: "key" }, each.key), element("td", {}, bar, percent(each.share)), each.partition, placed, since];
   }));
@@ -183,11 +183,11 @@ function drawPlan() {
   const facts = !plan ? [] : [
     ["Version", plan.parent === null ? plan.version : `${plan.version}, after ${plan.parent}`], ["Made by", plan.planner], ["Why", plan.reason],
     ["Partitions", plan.partitions], ["Tail groups", number(plan.tail_groups)], ["Isolated keys", plan.isolated_keys], ["Split keys", plan.split_keys],
-    ["Asked for", plan.held === null ? "nothing: the load decides" : plan.held],
+    ["Overrides", plan.overrides === null ? "none: the load decides" : plan.overrides],
   ];
   byId("plan").replaceChildren(...(plan ? facts : [["", "No plan yet."]]).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   byId("plan-details").hidden = !plan || !plan.isolated.length;
-  table("plan", ["Key", "Partition", "Pieces"], () => (plan ? plan.isolated : []).map((each) => [element("td", { class: "key" }, each.key), each.partition, each.pieces]));
+  table("plan", ["Key", "Partition", "Shards"], () => (plan ? plan.isolated : []).map((each) => [element("td", { class: "key" }, each.key), each.partition, each.shards]));
 }
 
 function drawDecisions() {
@@ -222,8 +222,8 @@ function draw() {
 let connection = "asking the server";
 function drawLive() {
   const last = snapshot && snapshot.batches[snapshot.batches.length - 1];
-  const told = last ? `${connection}; last batch ${ago(Date.now() - last.time_ms)}` : connection;
-  if (byId("live").textContent !== told) byId("live").textContent = told;
+  const text = last ? `${connection}; last batch ${ago(Date.now() - last.time_ms)}` : connection;
+  if (byId("live").textContent !== text) byId("live").textContent = text;
 }
 
 function listen() {
@@ -231,7 +231,7 @@ function listen() {
   events.addEventListener("open", () => { connection = "live"; drawLive(); });
   events.addEventListener("snapshot", (event) => { snapshot = JSON.parse(event.data); draw(); drawLive(); });
   events.addEventListener("error", () => {
-    connection = "the server does not answer; this is the last it told";
+    connection = "the server does not answer; this is its last snapshot";
     drawLive();
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
   });

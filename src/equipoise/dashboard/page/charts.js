@@ -1,6 +1,6 @@
 "use strict";
 // Two kinds of charts, drawn as SVG at the width they have. Arrow keys or the pointer move a cursor over the points, and
-// what it stands on is told below the chart.
+// the point under it is described below the chart.
 
 const SVG = "http://www.w3.org/2000/svg";
 const PAD = { left: 58, right: 10, top: 10, bottom: 22 };
@@ -28,14 +28,7 @@ function ticks(low, high, wanted) {
   return found;
 }
 
-// Steps of whole units, so that bytes have round figures.
-function unitTicks(low, high, wanted, unit) {
-  let size = 1;
-  while (unit && high / size >= unit) size *= unit;
-  return ticks(low / size, high / size, wanted).map((at) => at * size);
-}
-
-// The parts that every chart has; gives what is needed to draw into it.
+// Draws the parts that every chart has; returns what is needed to draw into it.
 function frame(host, spec) {
   if (!host.firstChild) {
     host.append(element("ul", { class: "legend" }), element("div", { class: "drawing" }), element("p", { class: "readout", "aria-live": "polite" }));
@@ -50,7 +43,7 @@ function frame(host, spec) {
   const width = Math.max(220, host.clientWidth);
   const height = spec.height || 190;
   const low = spec.low;
-  const scale = unitTicks(low, Math.max(spec.high, low + 1e-9), 4, spec.unit);
+  const scale = ticks(low, Math.max(spec.high, low + 1e-9), 4);
   const high = Math.max(spec.high, scale.length ? scale[scale.length - 1] : low);
   const across = (at) => PAD.left + (width - PAD.left - PAD.right) * at;
   const up = (value) => height - PAD.bottom - ((height - PAD.top - PAD.bottom) * (value - low)) / (high - low || 1);
@@ -63,7 +56,7 @@ function frame(host, spec) {
   drawing.replaceChildren(svg);
   host.tabIndex = 0;
   host.setAttribute("role", "group");
-  host.setAttribute("aria-label", spec.told);
+  host.setAttribute("aria-label", spec.summary);
   return { svg, across, up, width, height, readout, low };
 }
 
@@ -90,7 +83,7 @@ function labels(parts, names, place) {
   }
 }
 
-// spec: x, series [{name, kind, values, step}], marks (places in x), low, format, told, empty, readout(index)
+// spec: x, series [{name, kind, values, step}], marks (places in x), low, format, summary, empty, readout(index)
 function lineChart(host, spec) {
   const known = spec.series.flatMap((each) => each.values).filter((each) => each !== null);
   if (!known.length) return nothing(host, spec.empty);
@@ -122,7 +115,7 @@ function lineChart(host, spec) {
   remember(host, parts, spec, spec.x.length, place, null);
 }
 
-// spec: names, series [{name, kind, values}], mean, meanName, format, told, empty, readout(index)
+// spec: names, series [{name, kind, values}], mean, meanName, format, summary, empty, readout(index)
 function barChart(host, spec) {
   const known = spec.series.flatMap((each) => each.values).filter((each) => each !== null);
   if (!known.length) return nothing(host, spec.empty);

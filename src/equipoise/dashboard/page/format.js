@@ -18,22 +18,37 @@ function percent(value) {
   return `${(100 * value).toFixed(value < 0.1 ? 2 : 1)} %`;
 }
 
-function bytes(value) {
-  if (value === null || value === undefined) return "";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit += 1;
-  }
-  return `${unit ? Number(value.toPrecision(3)) : Math.round(value)} ${units[unit]}`;
+// Two digits, or all before the decimal point, as in equipoise.readable.
+function short(value, digits) {
+  return Math.abs(value) >= 10 ** digits ? wholeNumber.format(value) : String(Number(value.toPrecision(digits)));
 }
 
-function seconds(value) {
+function bytes(value, digits = 2) {
   if (value === null || value === undefined) return "";
-  if (value === 0) return "0 s";
-  if (value < 1) return `${withPoint.format(Number((1000 * value).toPrecision(3)))} ms`;
-  return `${Number(value.toPrecision(3))} s`;
+  if (value < 1000) return `${Math.round(value)} bytes`;
+  const units = ["KB", "MB", "GB", "TB", "PB"];
+  let unit = -1;
+  do {
+    value /= 1000;
+    unit += 1;
+  } while (value >= 999.5 && unit < units.length - 1);
+  return `${short(value, digits)} ${units[unit]}`;
+}
+
+function seconds(value, digits = 2) {
+  if (value === null || value === undefined) return "";
+  const sign = value < 0 ? "-" : "";
+  const amount = Math.abs(value);
+  if (amount === 0) return "0 s";
+  if (amount < 1e-4) return `${sign}${short(1e6 * amount, digits)} µs`;
+  if (amount < 0.9995) return `${sign}${short(1e3 * amount, digits)} ms`;
+  if (amount < 59.5) return `${sign}${short(amount, digits)} s`;
+  if (amount < 3599.5) return `${sign}${joined(Math.round(amount), "min", "s")}`;
+  return `${sign}${joined(Math.round(amount / 60), "h", "min")}`;
+}
+
+function joined(amount, large, small) {
+  return `${Math.floor(amount / 60)} ${large}${amount % 60 ? ` ${amount % 60} ${small}` : ""}`;
 }
 
 function ago(milliseconds) {
