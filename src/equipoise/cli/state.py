@@ -34,7 +34,7 @@ def history(
     """What became of the latest batches: measures, decisions and their reasons."""
     require_folder(json)
     require_plot(plot)
-    from equipoise.state.history import batch_log_rows
+    from equipoise.state.batch_log import batch_log_rows
 
     rows = batch_log_rows(checkpoint)[-last:]
     draw(lambda: history_figure(rows), plot)
@@ -149,7 +149,7 @@ def compact(
         done = make_small(
             Storage(checkpoint),
             take_over=take_over,
-            tell=lambda folded, of: progress.update(task, completed=folded, total=of),
+            progress=lambda folded, of: progress.update(task, completed=folded, total=of),
         )
     if json is not None:
         write_json(done, json)

@@ -50,7 +50,7 @@ class LocalDisk(Store):
                     is_file = not entry.is_dir()
                     with suppress(FileNotFoundError):  # deleted while it was listed
                         found.append(Entry(entry.name, is_file, entry.stat().st_size if is_file else 0))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         if recursive:
             for name in [each.name for each in found if not each.is_file]:

@@ -128,7 +128,7 @@ def _run(
     stream: Any, at: Path, partitions: int, per_row: float, options: dict[str, Any], progress: Progress, task: Any
 ) -> dict[str, Any]:
     from equipoise.spark import stateful
-    from equipoise.state.history import batch_log_rows
+    from equipoise.state.batch_log import batch_log_rows
     from equipoise.state.state_dump import local_states
     from equipoise_lab.bench.stream import ONCE, TOTALS, VectorTotals, discard
 

@@ -21,8 +21,8 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.local_jobs import group_numbers
 from equipoise.spark.stream.outputs import FOLDER
 from equipoise.spark.stream.owned_groups import OwnedGroups
+from equipoise.state.commit import OutputFile
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
-from equipoise.state.log import OutputFile
 from equipoise.state.ownership import Layout
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.actors import Actor, Actors

@@ -23,7 +23,7 @@ from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.settings import Settings
-from equipoise.state import catch_up, fencing, snapshots
+from equipoise.state import catch_up, fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides, new_name
 from equipoise.state.compaction import compact
 from equipoise.state.fencing import claim
@@ -429,8 +429,8 @@ def _patched(world: World) -> Iterator[None]:
         mock.patch.object(names, "_source", name),
         mock.patch.object(fencing, "_this_process", process),
         mock.patch.object(engine_module, "SUMMARY_EVERY", 3),
-        mock.patch.object(snapshots, "MOST_VERSIONS", 3),
-        mock.patch.object(snapshots, "_GROUPS_A_BATCH", 3),
+        mock.patch.object(group_table, "MOST_VERSIONS", 3),
+        mock.patch.object(group_table, "_GROUPS_A_BATCH", 3),
         mock.patch.object(catch_up, "RECENT", 2),
         mock.patch.object(sinks, "_COPIES", 1),
         mock.patch.object(failpoints, "watchers", [reached]),
