@@ -290,7 +290,7 @@ def test_the_source_of_planned_batches_is_shown_where_its_spool_is_named(lived, 
         {"batch": n, "rows": 10, "blocks": 4 + n, "buckets": 3, "load": None, "action": "out", "reason": "late", "x": 1}
         for n in range(3)
     ]
-    (tmp_path / "history.jsonl").write_bytes(b"".join(map(line_of, lines)) + b'{"batch"')
+    (tmp_path / "batches.jsonl").write_bytes(b"".join(map(line_of, lines)) + b'{"batch"')
     found = look(lived, spool=str(tmp_path)).source
     assert [(each.batch, each.blocks, each.reason) for each in found] == [
         (0, 4, "late"),

@@ -186,6 +186,6 @@ class Watcher:
         if self._spool is None:
             return []
         try:
-            return [msgspec.convert(line, SourceBatch) for line in self._spool.history(BATCHES)]
+            return [msgspec.convert(line, SourceBatch) for line in self._spool.batch_lines(BATCHES)]
         except (OSError, msgspec.ValidationError) as error:
             raise DamagedError(f"the record of the source in {self._spool.folder} cannot be read: {error}") from error

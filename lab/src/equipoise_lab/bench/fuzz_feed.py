@@ -370,9 +370,9 @@ def _take(feed: SocketFeed, found: dict[str, Any]) -> bool:
     with pa.ipc.new_stream(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_table(rows)
     found["given"] += chunk.table.num_rows
-    found["broken"] += sum(not letter.text for letter in chunk.letters)
-    found["bugs"] += sum("report this as a bug" in letter.reason for letter in chunk.letters)
-    found["letters"] += sum(letter.rows for letter in chunk.letters if letter.text)
+    found["broken"] += sum(not letter.text for letter in chunk.dead_letters)
+    found["bugs"] += sum("report this as a bug" in letter.reason for letter in chunk.dead_letters)
+    found["letters"] += sum(letter.rows for letter in chunk.dead_letters if letter.text)
     chunk.acknowledge()
     return True
 
