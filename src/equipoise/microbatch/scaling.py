@@ -129,7 +129,7 @@ class AutoScale:
             action = self._act("in", load, rate, keys)
         if action == "keep":
             self._quiet = {name: max(0, left - 1) for name, left in self._quiet.items()}
-        done = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
+        done = {"out": "tasks were added", "in": "tasks were removed", "keep": "nothing was changed"}[action]
         return Scaled(
             self.maps, self.reduces, action, f"{measured}; {done}: {self.maps} map, {self.reduces} reduce tasks"
         )
