@@ -159,8 +159,8 @@ class CachedGroup:
 
         def work(environment: Environment, transaction: "lmdb.Transaction[bytes]") -> int:
             record = Record.load(transaction)
-            starts_anew = bool(batches) and batches[0][1]
-            if record.version < expected and not starts_anew:
+            is_reset = bool(batches) and batches[0][1]
+            if record.version < expected and not is_reset:
                 return record.version
             for version, reset, entries in batches:
                 if version > record.version:

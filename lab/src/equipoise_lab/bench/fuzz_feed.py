@@ -3,7 +3,7 @@
 Valid Arrow streams and JSON lines are damaged at random, by a seed, and sent over loopback to a ``SocketFeed`` in a
 process of its own. A case is accounted for if
 
-- the rows given by ``read`` and those among the dead letters are as many as the sender was told are accepted,
+- the rows given by ``read`` and those among the dead letters are as many as the acknowledged ones,
 - all rows before the first damaged byte are accepted,
 - a dead letter says so where the stream could not be read to its end,
 - no dead letter is about a failure of the feed itself.
