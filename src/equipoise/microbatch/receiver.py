@@ -215,7 +215,7 @@ class Receiver:
                 chunk = self._feed.read(pause)
                 if chunk is not None:
                     self._take(chunk)
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks for batches
+        except BaseException as error:  # noqa: BLE001 - raised again by ``sealed``
             self._failure = error
 
     def _take(self, chunk: Chunk) -> None:

@@ -129,7 +129,7 @@ class SocketFeed(Feed):
         """Number of open connections."""
         return len(self._open)
 
-    def open(self, position: Any) -> None:  # noqa: ARG002 - what senders were told they need not send again
+    def open(self, position: Any) -> None:  # noqa: ARG002 - senders repeat what was not acknowledged
         """Start to listen, or to connect."""
         if self._connect:
             threading.Thread(target=self._connected, daemon=True).start()

@@ -107,9 +107,9 @@ class Window(Generic[K, B]):
             elif self._inverse is not None:
                 self._totals[key] = self._inverse(self._totals[key], buffer)
             else:
-                self._totals[key] = self._anew(key)
+                self._totals[key] = self._merged(key)
 
-    def _anew(self, key: K) -> B:
+    def _merged(self, key: K) -> B:
         first, *others = [batch[key] for batch in self._batches if key in batch]
         for other in others:
             first = self._merge(first, other)

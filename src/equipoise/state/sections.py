@@ -11,7 +11,7 @@ Byte layout, integers little-endian::
     section
     0   4  magic  b"SECT"
     4   2  format version
-    6   1  1 if the group starts anew, empty, before these entries, else 0
+    6   1  1 if the group is emptied before these entries, else 0
     7   1  g, length of the name of the group
     8   g  name of the group, ASCII
     .   .  frames

@@ -17,7 +17,7 @@ def _older(now: Halves, copy: Halves, head: int, copied: int) -> Halves | None:
 
 
 def _newer(now: Halves, copy: Halves, _head: int, copied: int) -> Halves | None:
-    """The log of an older copy: it lacks batches that Spark has recorded as finished, or at least two that it has planned."""
+    """The log of an older copy: it lacks batches that Spark has finished, or at least two that it has planned."""
     planned, finished = _last(now, OFFSETS), _last(now, COMMITS)
     return _log_of(copy) | _spark_of(now) if planned > copied or finished >= copied else None
 
