@@ -17,10 +17,10 @@ from equipoise.microbatch.spool import Spool
 from equipoise.plan import KIP, Plan, uniform_plan
 from equipoise.sketch import Histogram
 from equipoise.spark import Aggregator, LocalQuery
-from equipoise.state import batch_log, snapshots
+from equipoise.state import batch_log, group_table
+from equipoise.state.batch_log import batch_log_rows
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.compaction import compact as compact_checkpoint
-from equipoise.state.history import batch_log_rows
 from equipoise.state.log import CommitLog
 from equipoise.state.state_dump import local_states
 from equipoise.storage import Storage
@@ -219,8 +219,8 @@ def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(
 
 
 def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "MOST_VERSIONS", 2)
-    monkeypatch.setattr(snapshots, "_GROUPS_A_BATCH", 1)
+    monkeypatch.setattr(group_table, "MOST_VERSIONS", 2)
+    monkeypatch.setattr(group_table, "_GROUPS_A_BATCH", 1)
     checkpoint = str(tmp_path / "cp")
     with count(checkpoint) as query:
         for _ in range(7):
@@ -260,7 +260,7 @@ def test_verify_checks_the_plan_that_is_pinned(checkpoint):
     folder.override(Overrides(hold=pinned))
     assert "none is damaged" in told("state", "verify", checkpoint)
     (Path(checkpoint) / "plans" / f"{pinned}.json").unlink()
-    assert "which is to be held" in " ".join(told("state", "verify", checkpoint, "--json", "-", code=1).split())
+    assert "which an override holds" in " ".join(told("state", "verify", checkpoint, "--json", "-", code=1).split())
     folder.override(Overrides(hold="hash"))
     assert "none is damaged" in told("state", "verify", checkpoint)
 

@@ -19,8 +19,8 @@ from equipoise.metrics import load_imbalance
 from equipoise.microbatch.record_lines import line_of
 from equipoise.spark.stream import engine
 from equipoise.state import fencing
+from equipoise.state.batch_log import batch_log_rows
 from equipoise.state.checkpoint import Checkpoint, Overrides
-from equipoise.state.history import batch_log_rows
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -116,14 +116,14 @@ def test_only_what_is_new_is_read(story, monkeypatch):
     read, real = [], Storage.read
     monkeypatch.setattr(Storage, "read", lambda self, path: read.append(path) or real(self, path))
     assert watcher.look() is first
-    assert not [path for path in read if path.startswith(("log", "plans", "history"))]
+    assert not [path for path in read if path.startswith(("log", "plans", "batch-log"))]
     story.play(2)
     read.clear()
     later = watcher.look()
     assert later.number == first.number + 1
     assert [each.batch for each in later.snapshot.batches] == list(range(7))
     assert sorted(path[:24] for path in read if path.startswith("log")) == [f"log/{version:020d}" for version in (6, 7)]
-    assert not [path for path in read if path.startswith("history")]
+    assert not [path for path in read if path.startswith("batch-log")]
     assert later.snapshot == look(story.folder)
 
 
@@ -147,7 +147,7 @@ def test_of_a_long_life_only_the_end_is_read(make_story, tmp_path, monkeypatch):
     monkeypatch.setattr(Storage, "read", lambda self, path: read.append(path) or real(self, path))
     found = watcher.look().snapshot
     assert [each.batch for each in found.batches] == [13, 14, 15, 16, 17]
-    assert len([path for path in read if path.startswith("history")]) <= 3
+    assert len([path for path in read if path.startswith("batch-log")]) <= 3
     assert found.batches == look(story.folder).batches
 
 
@@ -237,13 +237,13 @@ def reformat(path, version):
 
 
 @pytest.mark.parametrize("harm", [flip, newer, older, Path.unlink], ids=["damaged", "newer", "older", "missing"])
-@pytest.mark.parametrize("file", ["log/*25.commit", "query", "history/*20", "plans/*"], ids=lambda f: f.split("/")[0])
+@pytest.mark.parametrize("file", ["log/*25.commit", "query", "batch-log/*20", "plans/*"], ids=lambda f: f.split("/")[0])
 def test_a_file_that_cannot_be_read_is_named_and_what_was_read_stays(copied, file, harm):
     path = max(Path(copied).glob(file))
     watcher = Watcher(str(copied), pause=0)
     before = watcher.look().snapshot
     harm(path)
-    if file.startswith("history") and harm is Path.unlink:
+    if file.startswith("batch-log") and harm is Path.unlink:
         assert len(look(copied).batches) < len(before.batches)
         return
     found = look(copied)
@@ -299,7 +299,7 @@ def test_the_source_of_planned_batches_is_shown_where_its_spool_is_named(lived, 
         {"batch": n, "rows": 10, "blocks": 4 + n, "buckets": 3, "load": None, "action": "out", "reason": "late", "x": 1}
         for n in range(3)
     ]
-    (tmp_path / "history.jsonl").write_bytes(b"".join(map(line_of, lines)) + b'{"batch"')
+    (tmp_path / "batches.jsonl").write_bytes(b"".join(map(line_of, lines)) + b'{"batch"')
     found = look(lived, spool=str(tmp_path)).source
     assert [(each.batch, each.blocks, each.reason) for each in found] == [
         (0, 4, "late"),

@@ -52,7 +52,7 @@ def taken():
             chunk = feed.read(0.01)
             if chunk is not None:
                 tables.append(chunk.table)
-                letters += chunk.letters
+                letters += chunk.dead_letters
                 chunk.acknowledge()
         return pa.concat_tables(tables), letters
 

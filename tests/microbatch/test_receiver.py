@@ -105,7 +105,7 @@ def test_every_tuple_is_sealed_once_and_batches_end_at_multiples_of_the_interval
     receiver.stop()
     spool = Spool(tmp_path)
     assert sorted(rows_of(spool)) == sorted(expected(6000))
-    lines = spool.history()
+    lines = spool.batch_lines()
     assert [line["batch"] for line in lines] == list(range(len(lines)))
     assert all(line["bsi"] <= 1 for line in lines)
     assert {line["blocks"] for line in lines if line["rows"] > 3} == {3}
@@ -148,7 +148,7 @@ def test_nothing_is_forgotten_that_tells_where_the_feed_is(tmp_path):
     again = started(tmp_path, generated(1000), blocks=2)
     wait_for(lambda: again.sealed > sealed + 1)
     again.stop()
-    assert sum(line["rows"] for line in Spool(tmp_path).history()) == 1000
+    assert sum(line["rows"] for line in Spool(tmp_path).batch_lines()) == 1000
 
 
 def test_a_full_spool_slows_the_feed_and_drops_nothing(tmp_path, monkeypatch):
@@ -184,13 +184,13 @@ def test_blocks_and_buckets_follow_what_the_query_says(tmp_path):
         sealed = receiver.sealed
         spool.release(sealed)
         wait_for(lambda sealed=sealed: receiver.sealed > sealed)
-    wait_for(lambda: any(line["action"] == "out" for line in spool.history()))
+    wait_for(lambda: any(line["action"] == "out" for line in spool.batch_lines()))
     receiver.stop()
     assert spool.tasks().blocks > 2 or spool.tasks().buckets > 2
-    changed = [line for line in spool.history() if line["action"] == "out"]
+    changed = [line for line in spool.batch_lines() if line["action"] == "out"]
     assert "99% of its interval" in changed[0]["reason"]
     assert "tasks were added" in changed[0]["reason"]
-    after = [line["reason"] for line in spool.history() if line["batch"] > changed[0]["batch"] and line["loads"]]
+    after = [line["reason"] for line in spool.batch_lines() if line["batch"] > changed[0]["batch"] and line["loads"]]
     assert "cut before the last change" in after[0]
     assert receiver._scale.most == 4
 
@@ -220,7 +220,7 @@ def test_weights_are_sizes(tmp_path):
     rows = [{"key": 1, "value": 10}, {"key": 2, "value": 1}, {"key": 3, "value": None}] * 10
     given = iter([(rows, 1)])
     receiver = started(tmp_path, CallableFeed(lambda _: next(given, None), SCHEMA), blocks=2, weight="value")
-    wait_for(lambda: any(line["rows"] for line in Spool(tmp_path).history()))
+    wait_for(lambda: any(line["rows"] for line in Spool(tmp_path).batch_lines()))
     receiver.stop()
     spool = Spool(tmp_path)
     [number] = [n for n in spool.numbers() if spool.batch(n).measures["rows"]]
@@ -235,7 +235,7 @@ def test_weights_are_sizes(tmp_path):
     ("options", "told"),
     [
         ({"interval": 0}, "interval must exceed"),
-        ({"early": 1.0}, "early is a part"),
+        ({"early": 1.0}, "early is a fraction"),
         ({"method": "best"}, "method must be one of level, prompt"),
         ({"blocks": 0}, "blocks"),
         ({"key": ()}, "need a key"),
@@ -249,7 +249,7 @@ def test_cuttings_that_cannot_be_are_told(options, told):
 def test_columns_that_cannot_be_used_are_told():
     schema = pa.schema({"when": pa.timestamp("us"), "k": pa.int32()})
     require_columns(schema, Cutting(("k",), weight="k"))
-    with pytest.raises(InvalidArgumentError, match="cannot be planned by"):
+    with pytest.raises(InvalidArgumentError, match="micro-batches cannot be planned"):
         require_columns(schema, Cutting(("when",)))
     with pytest.raises(InvalidArgumentError, match="no key column 'x'"):
         require_columns(schema, Cutting(("x",)))
@@ -267,14 +267,14 @@ def test_weights_of_any_size_are_planned(tmp_path):
     feed = CallableFeed(lambda _: next(given, None), schema)
     receiver = Receiver(Spool(tmp_path), feed, schema, Cutting(("key",), INTERVAL, blocks=2, weight="w"))
     receiver.start()
-    wait_for(lambda: any(line["rows"] == 5 for line in Spool(tmp_path).history()))
+    wait_for(lambda: any(line["rows"] == 5 for line in Spool(tmp_path).batch_lines()))
     receiver.stop()
 
 
 def test_whole_weights_that_no_float_can_hold_are_planned(tmp_path):
     given = iter([([{"key": 1, "value": 2**53 + 1}, {"key": 2, "value": 2**63 - 1}], 1)])
     receiver = started(tmp_path, CallableFeed(lambda _: next(given, None), SCHEMA), blocks=2, weight="value")
-    wait_for(lambda: receiver.sealed and any(line["rows"] == 2 for line in Spool(tmp_path).history()))
+    wait_for(lambda: receiver.sealed and any(line["rows"] == 2 for line in Spool(tmp_path).batch_lines()))
     receiver.stop()
 
 
@@ -298,13 +298,13 @@ def test_a_function_that_waits_for_data_stops_neither_batches_nor_the_end(tmp_pa
     go.set()
 
 
-def test_a_history_that_cannot_be_written_stops_nothing(tmp_path, caplog):
-    (tmp_path / "history.jsonl").mkdir()
+def test_a_line_of_a_batch_that_cannot_be_written_stops_nothing(tmp_path, caplog):
+    (tmp_path / "batches.jsonl").mkdir()
     receiver = started(tmp_path, generated(2000), blocks=2)
     wait_for(lambda: receiver.is_done and receiver.sealed > 2)
     receiver.stop()
     assert sorted(rows_of(Spool(tmp_path))) == sorted(expected(2000))
-    assert "is missing from the history" in caplog.text
+    assert "is missing from batches.jsonl" in caplog.text
 
 
 def test_what_cannot_be_planned_is_not_kept(tmp_path, monkeypatch):

@@ -484,15 +484,15 @@ def test_batches_are_sealed_and_others_received_while_bad_lines_are_parsed(tmp_p
         wait_for(lambda: receiver.sealed > sealed + 1)
         go.set()
         assert answers(sender)[-1] == {"accepted": bad}
-    wait_for(lambda: receiver._spool.letters == bad)
-    wait_for(lambda: sum(line["rows"] for line in Spool(tmp_path).history()) == good)
+    wait_for(lambda: receiver._spool.dead_letter_count == bad)
+    wait_for(lambda: sum(line["rows"] for line in Spool(tmp_path).batch_lines()) == good)
     receiver.stop()
     assert len(Spool(tmp_path).dead_letters()) == bad
 
 
 @pytest.mark.usefixtures("patient")
 def test_dead_letters_that_are_only_counted_are_warned_of_once(tmp_path, monkeypatch, caplog, answers, wait_for):
-    monkeypatch.setattr("equipoise.microbatch.spool._LETTERS_BYTES", 10)
+    monkeypatch.setattr("equipoise.microbatch.spool._DEAD_LETTERS_BYTES", 10)
     feed = SocketFeed(SCHEMA)
     receiver = Receiver(Spool(tmp_path), feed, SCHEMA, Cutting(("word",), 0.1))
     receiver.start()
@@ -501,7 +501,7 @@ def test_dead_letters_that_are_only_counted_are_warned_of_once(tmp_path, monkeyp
             sender.sendall(b"nonsense\n")
             sender.shutdown(socket.SHUT_WR)
             assert answers(sender)[-1] == {"accepted": 1}
-        wait_for(lambda number=number: receiver._spool.letters == number)
+        wait_for(lambda number=number: receiver._spool.dead_letter_count == number)
     receiver.stop()
     assert caplog.text.count("further ones are only counted") == 1
     assert len(Spool(tmp_path).dead_letters()) == 1

@@ -215,7 +215,7 @@ def test_a_spool_of_an_older_release_is_refused_by_name_with_what_to_do(tmp_path
     claimed(tmp_path).close()
     schema = pa.schema({"k": pa.string()})
     (tmp_path / "identity").write_bytes(seal("spool", 2, ["name", schema.serialize().to_pybytes(), ["k"]]))
-    (tmp_path / "history.jsonl").write_text('{"batch": 1, "rows": 3}\n')  # as that release wrote it
+    (tmp_path / "batches.jsonl").write_text('{"batch": 1, "rows": 3}\n')  # as that release wrote it
     told = f"{tmp_path}/identity: stored spool has format 2.*with that release and give this one a new spool"
     for use in (lambda: Spool(tmp_path).name(), lambda: Spool(tmp_path).claim(schema, ["k"])):
         with pytest.raises(UnknownFormatError, match=told):
@@ -288,11 +288,11 @@ def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch, 
 
 def test_dead_letters_are_counted_and_their_file_is_bounded(tmp_path, monkeypatch, claimed):
     spool = claimed(tmp_path)
-    assert spool.bury([DeadLetter("{", "no JSON"), DeadLetter("x", "no JSON", 64)])
-    monkeypatch.setattr(module, "_LETTERS_BYTES", 10)
-    assert not spool.bury([DeadLetter("y", "no JSON")])
-    assert spool.letters == 66
-    found = [(line["letter"], line["reason"], line["rows"]) for line in spool.dead_letters()]
+    assert spool.add_dead_letters([DeadLetter("{", "no JSON"), DeadLetter("x", "no JSON", 64)])
+    monkeypatch.setattr(module, "_DEAD_LETTERS_BYTES", 10)
+    assert not spool.add_dead_letters([DeadLetter("y", "no JSON")])
+    assert spool.dead_letter_count == 66
+    found = [(line["text"], line["reason"], line["rows"]) for line in spool.dead_letters()]
     assert found == [("{", "no JSON", 1), ("x", "no JSON", 64)]
 
 
@@ -304,20 +304,20 @@ def test_dead_letters_are_on_disk_before_they_are_acknowledged(tmp_path, monkeyp
 
     monkeypatch.setattr(module.os, "fsync", full)
     with pytest.raises(StorageError, match=r"dead-letters.*No space left.*make room"):
-        spool.bury([DeadLetter("{", "no JSON")])
+        spool.add_dead_letters([DeadLetter("{", "no JSON")])
 
 
-def test_the_history_is_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch, claimed):
-    monkeypatch.setattr(module, "HISTORY_LINES", 5)
+def test_the_lines_of_batches_are_bounded_and_survives_a_crash_in_mid_line(tmp_path, monkeypatch, claimed):
+    monkeypatch.setattr(module, "BATCH_LINES_KEPT", 5)
     spool = claimed(tmp_path)
     for number in range(12):
-        spool.record({"batch": number})
-    with (tmp_path / "history.jsonl").open("a") as file:
+        spool.add_batch_line({"batch": number})
+    with (tmp_path / "batches.jsonl").open("a") as file:
         file.write('{"batch": 12, "ro')
-    assert [line["batch"] for line in spool.history()] == list(range(5, 12))
-    assert [line["batch"] for line in spool.history(3)] == [9, 10, 11]
-    spool.record({"batch": 13})
-    assert [line["batch"] for line in spool.history(2)] == [11, 13], "the stump is gone"
+    assert [line["batch"] for line in spool.batch_lines()] == list(range(5, 12))
+    assert [line["batch"] for line in spool.batch_lines(3)] == [9, 10, 11]
+    spool.add_batch_line({"batch": 13})
+    assert [line["batch"] for line in spool.batch_lines(2)] == [11, 13], "the stump is gone"
 
 
 values_of_json = st.recursive(
@@ -375,12 +375,12 @@ def test_a_file_of_lines_that_is_cut_anywhere_keeps_all_whole_lines(tmp_path_fac
 def test_damage_to_the_history_is_told(tmp_path, claimed):
     spool = claimed(tmp_path)
     for number in range(3):
-        spool.record({"batch": number})
-    path = tmp_path / "history.jsonl"
+        spool.add_batch_line({"batch": number})
+    path = tmp_path / "batches.jsonl"
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    with pytest.raises(DamagedError, match=r"line 1 of .*history.jsonl is damaged"):
-        spool.history()
-    assert [line["batch"] for line in spool.history(1)] == [2]
+    with pytest.raises(DamagedError, match=r"line 1 of .*batches.jsonl is damaged"):
+        spool.batch_lines()
+    assert [line["batch"] for line in spool.batch_lines(1)] == [2]
 
 
 def test_files_of_other_names_stay(tmp_path, claimed):
@@ -427,7 +427,7 @@ def test_records_of_the_right_checksum_and_another_content_are_told(tmp_path, cl
     (tmp_path / "sealed" / f"{4:020d}").write_bytes(seal("micro-batch", 1, [1, 2]))
     with pytest.raises(DamagedError, match=f"sealed/{4:020d} is damaged"):
         spool.batch(4)
-    (tmp_path / "identity").write_bytes(seal("spool", 3, ["name", b"no schema", ["k"]]))
+    (tmp_path / "identity").write_bytes(seal("spool", 4, ["name", b"no schema", ["k"]]))
     with pytest.raises(DamagedError, match="identity is damaged"):
         spool.name()
 
@@ -442,8 +442,8 @@ def lived_in(folder, claimed):
     spool.release(1)
     spool.set_tasks(Tasks(1, 2, 0.5))
     spool.add_time(0, 1.0)
-    spool.record({"batch": 0})
-    spool.bury([DeadLetter("{", "no JSON")])
+    spool.add_batch_line({"batch": 0})
+    spool.add_dead_letters([DeadLetter("{", "no JSON")])
     spool.close()
 
 
@@ -467,7 +467,7 @@ def test_a_spool_is_verified_in_all_its_parts(tmp_path, claimed):
         "sealed batch 0",
         "sealed batch 1",
         "open batch 2",
-        "history.jsonl",
+        "batches.jsonl",
         "dead-letters.jsonl",
     ]
     assert faults(tmp_path) == []

@@ -36,7 +36,7 @@ from equipoise.spark import LocalQuery, read_state, sinks, stateful
 from equipoise.spark.stream import engine, jobs
 from equipoise.spark.stream.delivery import FileSink
 from equipoise.spark.stream.task import run_partition
-from equipoise.state import fencing, snapshots
+from equipoise.state import fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.storage import Storage
 
@@ -324,7 +324,7 @@ def run_on_spark(folder, ledger, options, given):
 def main(given):
     if given.machine:
         fencing._machine = lambda: given.machine
-    engine.SUMMARY_EVERY, snapshots.MOST_VERSIONS, snapshots._GROUPS_A_BATCH = 3, 3, 4
+    engine.SUMMARY_EVERY, group_table.MOST_VERSIONS, group_table._GROUPS_A_BATCH = 3, 3, 4
     if given.twice:
         jobs.task = task_twice
     folder = Path(given.folder)

@@ -15,7 +15,7 @@ from equipoise.errors import DamagedError, EquipoiseError, FormatError, LogBroke
 from equipoise.framing import seal, unseal
 from equipoise.spark import read_state, stateful
 from equipoise.spark.stream import engine
-from equipoise.state import batch_log, snapshots
+from equipoise.state import batch_log, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
@@ -56,7 +56,7 @@ def lived(spark, tmp_path_factory, story_class):
     hidden = waiting.rename(story.folder / "later")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "SUMMARY_EVERY", 3)
-        patch.setattr(snapshots, "MOST_VERSIONS", 3)
+        patch.setattr(group_table, "MOST_VERSIONS", 3)
         query = start(spark, story, story.folder)
         query.awaitTermination()
         query.stop()
@@ -109,7 +109,7 @@ READERS = {
     "snapshots": lambda storage: _sections(storage, "snapshots"),
     "outputs": _outputs,
     "epochs": _claimed,
-    "history": lambda storage: list(batch_log.rows(storage)),
+    "batch-log": lambda storage: list(batch_log.rows(storage)),
 }
 SEALED = {
     "query": ("query", 2),
@@ -117,7 +117,7 @@ SEALED = {
     "log/*.commit": ("commit", 2),
     "log/*.summary": ("summary", 2),
     "epochs": ("epoch", 1),
-    "history": ("history", 1),
+    "batch-log": ("batch-log", 1),
 }
 """Kinds of sealed files: word and format in their envelope."""
 
@@ -184,7 +184,7 @@ def test_a_missing_file_is_told(copy, kind):
 
 def test_what_is_missing_without_harm_is_done_without(copy):
     sound = CommitLog(copy).table(BATCHES).chains
-    for kind in ("overrides", "history", "epochs"):
+    for kind in ("overrides", "batch-log", "epochs"):
         last_file(copy, kind).unlink()
     assert Checkpoint(copy).overrides() == Overrides()
     assert [row["version"] for row in batch_log.rows(copy)][-1] == BATCHES
@@ -357,12 +357,12 @@ def test_a_query_with_damage_in_its_log_does_not_start(spark, lived, copy, tmp_p
         start(spark, lived, tmp_path)
     path.write_bytes(sound)
     last_file(copy, "query").unlink()
-    with pytest.raises(LogBrokenError, match=r"query is not there, but .*log is; restore"):
+    with pytest.raises(LogBrokenError, match=r"query is missing, but .*log exists; restore"):
         start(spark, lived, tmp_path)
 
 
 def test_a_query_goes_on_without_caches_and_with_what_it_can_do_without(spark, lived, copy, tmp_path):
-    for kind in ("overrides", "history", "epochs"):
+    for kind in ("overrides", "batch-log", "epochs"):
         last_file(copy, kind).unlink()
     start(spark, lived, tmp_path).awaitTermination()
     assert CommitLog(copy).head() == BATCHES + 1

@@ -106,7 +106,7 @@ def killed_at_every_point(story, points, *options):
     assert len({plan["partitions"] for plan in plans}) == 3
     assert any(plan["isolated"] for plan in plans)
     left = [path for path in story.checkpoint.rglob("*.tmp") if "spark" not in path.parts]
-    assert not [path for path in left if path.parent.name in {"log", "plans", "history"}]
+    assert not [path for path in left if path.parent.name in {"log", "plans", "batch-log"}]
 
 
 def test_a_driver_or_a_worker_is_killed_at_every_point_there_is():

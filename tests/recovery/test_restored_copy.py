@@ -55,7 +55,7 @@ def test_a_restored_copy_does_not_see_what_came_after_it(tmp_path):
 def test_files_of_others_in_a_checkpoint_are_left_alone(tmp_path):
     strays = [
         tmp_path / folder / ".stray"
-        for folder in ("log", "changes", "snapshots", "outputs", "plans", "epochs", "history")
+        for folder in ("log", "changes", "snapshots", "outputs", "plans", "epochs", "batch-log")
     ]
     for number in (1, 2, 3):
         with LocalQuery(Sum(), "k", ROWS, SUMS, str(tmp_path), numPartitions=2, tailGroups=4, retain=1) as query:

@@ -20,7 +20,7 @@ from equipoise.plan import Plan, Planner
 from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery
 from equipoise.spark.stream import engine
-from equipoise.state import catch_up, snapshots
+from equipoise.state import catch_up, group_table
 from equipoise.state.entries import parse_entry
 from equipoise.state.fencing import Epoch
 from equipoise.state.log import CommitLog
@@ -157,7 +157,7 @@ class Story(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(engine, "SUMMARY_EVERY", 4)
-        self.patch.setattr(snapshots, "MOST_VERSIONS", 3)
+        self.patch.setattr(group_table, "MOST_VERSIONS", 3)
         self.patch.setattr(catch_up, "RECENT", 2)
         self.patch.delenv("EQUIPOISE_FAILPOINT", raising=False)
         self.now = 1000

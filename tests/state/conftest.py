@@ -6,8 +6,9 @@ from hashlib import sha256
 import pyarrow.fs
 import pytest
 
+from equipoise.state.commit import Commit, Snapshot
 from equipoise.state.fencing import claim
-from equipoise.state.log import Commit, CommitLog, Snapshot
+from equipoise.state.log import CommitLog
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import RenamingFiles

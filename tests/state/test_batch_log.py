@@ -1,10 +1,10 @@
-"""What became of every batch is remembered longer than the log has its record."""
+"""The batch log keeps the row of a batch longer than the commit log keeps its record."""
 
 import pytest
 
 from equipoise.errors import DamagedError
 from equipoise.state import batch_log
-from equipoise.state.log import GroupTable
+from equipoise.state.group_table import GroupTable
 
 
 def play(hand, first, last, *, every=5, retain=2):
@@ -17,7 +17,7 @@ def play(hand, first, last, *, every=5, retain=2):
             hand.log.forget_before(oldest)
 
 
-def test_every_batch_is_remembered_once(hand):
+def test_every_batch_has_one_row(hand):
     play(hand, 0, 23)
     rows = list(batch_log.rows(hand.storage))
     assert [row["version"] for row in rows] == list(range(24))
@@ -42,14 +42,14 @@ def test_a_batch_that_is_delivered_again_is_not_forgotten(hand):
     assert [row["version"] for row in batch_log.rows(hand.storage)] == list(range(21))
 
 
-def test_an_empty_checkpoint_has_no_history(hand):
+def test_an_empty_checkpoint_has_an_empty_batch_log(hand):
     assert list(batch_log.rows(hand.storage)) == []
 
 
 def test_the_oldest_files_go(hand, monkeypatch):
     monkeypatch.setattr(batch_log, "FILES_KEPT", 3)
     play(hand, 0, 40)
-    assert hand.storage.names("history") == [f"{version:020d}" for version in (30, 35, 40)]
+    assert hand.storage.names("batch-log") == [f"{version:020d}" for version in (30, 35, 40)]
     assert [row["version"] for row in batch_log.rows(hand.storage)] == list(range(26, 41))
 
 
@@ -57,16 +57,16 @@ def test_files_that_end_before_the_first_wanted_version_are_not_read(hand, monke
     play(hand, 0, 23)
     read, real = [], hand.storage.read
     monkeypatch.setattr(hand.storage, "read", lambda path: read.append(path) or real(path))
-    assert [row["version"] for row in batch_log.remembered(hand.storage, 13)] == list(range(13, 21))
-    assert read == [f"history/{version:020d}" for version in (15, 20)]
+    assert [row["version"] for row in batch_log.stored_rows(hand.storage, 13)] == list(range(13, 21))
+    assert read == [f"batch-log/{version:020d}" for version in (15, 20)]
     read.clear()
-    assert list(batch_log.remembered(hand.storage, 21)) == []
+    assert list(batch_log.stored_rows(hand.storage, 21)) == []
     assert read == []
 
 
 def test_a_damaged_file_is_named(hand):
     play(hand, 0, 5)
-    path = f"history/{5:020d}"
+    path = f"batch-log/{5:020d}"
     sound = hand.storage.read(path)
     hand.storage.write(path, sound[:20] + bytes([sound[20] ^ 1]) + sound[21:])
     with pytest.raises(DamagedError, match=path):

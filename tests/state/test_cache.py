@@ -306,7 +306,7 @@ def test_damage_that_shows_later_is_reported_and_thrown_away(group, caplog, monk
     for use in (lambda: group.version, lambda: group.apply([(6, False, [])], expected=5)):
         monkeypatch.setattr(Record, "load", fail_once)
         assert use() == -1
-        assert "cache of group t00017 is damaged and thrown away" in caplog.text
+        assert "cache of group t00017 is damaged and deleted" in caplog.text
         assert contents(group) == {}
         caplog.clear()
         group.replace(5, [(b"a", b"5")])
@@ -509,7 +509,8 @@ def test_a_default_folder_of_another_user_is_refused(default, monkeypatch):
 def test_a_default_folder_that_others_can_write_is_refused_and_left_alone(default, mode):
     default.mkdir()
     default.chmod(mode)
-    with pytest.raises(StorageError, match=rf"{default} has mode {mode:04o}, expected .*nobody else can write.*chmod"):
+    expected = rf"{default} has mode {mode:04o}, expected .*no other user can write.*chmod"
+    with pytest.raises(StorageError, match=expected):
         GroupCache.of_query("b")
     assert default.stat().st_mode & 0o7777 == mode
     assert not list(default.iterdir())

@@ -11,7 +11,8 @@ from equipoise.errors import DamagedError, StorageError
 from equipoise.state import catch_up, section_reader
 from equipoise.state.cache import GroupCache
 from equipoise.state.catch_up import RECENT, Recent, reading
-from equipoise.state.log import Chain, Change, Snapshot
+from equipoise.state.commit import Change, Snapshot
+from equipoise.state.group_table import Chain
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import Section
 from equipoise.storage import Storage
@@ -193,7 +194,7 @@ def test_a_cache_that_others_keep_changing_is_given_up_with_a_reason(group, monk
     fill(group, 3)
     monkeypatch.setattr(catch_up, "_catch_up", lambda cached, *_: cached.replace(1, ()))
     with pytest.raises(
-        DamagedError, match=r"at another version than 2 after 10 attempts; give the query a cache folder"
+        DamagedError, match=r"does not reach version 2 in 10 attempts: .*; give the query its own cache folder"
     ):
         group.read(2)
 

@@ -1,4 +1,4 @@
-"""A checkpoint knows its query, its plans and its wishes, and refuses another query."""
+"""A checkpoint knows its query, its plans and its overrides, and refuses another query."""
 
 from hashlib import sha256
 
@@ -34,8 +34,6 @@ def checkpoint(tmp_path):
 
 def test_a_query_is_identified_once_and_keeps_its_name(checkpoint):
     assert checkpoint.identity() is None
-    with pytest.raises(LogBrokenError, match="there is no query in"):
-        checkpoint.require()
     assert checkpoint.identify(IDENTITY) == IDENTITY
     again = msgspec.structs.replace(IDENTITY, name=new_name())
     assert checkpoint.identify(again) == IDENTITY == checkpoint.require()
@@ -82,7 +80,7 @@ def test_a_store_that_replaces_what_it_should_create_is_refused_at_every_start(t
     assert Checkpoint(storage).identify(by_epoch) == by_epoch
 
 
-def test_wishes_are_kept(checkpoint):
+def test_overrides_are_kept(checkpoint):
     assert checkpoint.overrides() == Overrides()
     for overrides in (
         Overrides(hold="a plan"),
@@ -107,12 +105,14 @@ def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
         with pytest.raises(DamagedError, match=rf"{checkpoint.storage.at(path)}: "):
             getattr(checkpoint, read)()
     checkpoint.storage.write(path, seal(path, 1, {}))
-    with pytest.raises(UnknownFormatError, match=r"format 1, this release reads format 2; .*with it as initialState"):
+    with pytest.raises(
+        UnknownFormatError, match=r"format 1, this release reads format 2; .*with that state as initialState"
+    ):
         getattr(checkpoint, read)()
     checkpoint.storage.write(path, seal(path, 2, {"key": 1, "hold": 1.5}))
     with pytest.raises(DamagedError, match=f"{path} is damaged.*restore it from a copy") as failure:
         getattr(checkpoint, read)()
-    assert ("delete it and wish again" in str(failure.value)) is (path == "overrides")
+    assert ("set the overrides again" in str(failure.value)) is (path == "overrides")
 
 
 def test_plans_are_named_by_their_content(checkpoint):
@@ -123,9 +123,9 @@ def test_plans_are_named_by_their_content(checkpoint):
     assert [checkpoint.plan(name) for name in names] == [first, second, first]
     following = checkpoint.keep_plan(Plan(2, [1, 1, 0, 1], version=3))
     assert checkpoint.plan_names()[3] == following
-    with pytest.raises(StorageError, match=r"has no plan 2; it has those of versions 0, 3"):
+    with pytest.raises(StorageError, match=r"has no plan of version 2; it has versions 0, 3"):
         checkpoint.plan_of_version(2)
-    with pytest.raises(StorageError, match=r"which is to be held; .*rollback, plain_hash or unpin"):
+    with pytest.raises(StorageError, match=r"which an override holds; .*rollback, plain_hash or unpin"):
         checkpoint.held_plan(f"0000000009-{'0' * 64}")
 
 
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_relies_on_create_if_absent_is_refused_on_a_store_with
     below = pyarrow.fs.SubTreeFileSystem(str(tmp_path.parent), pyarrow.fs.LocalFileSystem())
     plain = Checkpoint(Storage(tmp_path.name, store=ArrowObjects(below)))
     with pytest.raises(
-        MismatchError, match=r"can create a file only if it is absent, and this one cannot; reach it as"
+        MismatchError, match=r"can create a file only if it is absent, and this one cannot; access it in the same way"
     ):
         plain.identify(msgspec.structs.replace(IDENTITY, exclusive=False))
 
@@ -203,3 +203,22 @@ def test_a_file_that_must_be_new_is_not_overwritten(checkpoint):
     checkpoint.identify(IDENTITY)
     with pytest.raises(AlreadyExistsError):
         checkpoint.storage.create("query", b"")
+
+
+def test_a_mistyped_path_is_called_one(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("missing", "file"):
+        expected = rf"there is no query in {tmp_path}/{name}: the folder does not exist or is empty; .*check the path"
+        with pytest.raises(InvalidArgumentError, match=expected):
+            Checkpoint(Storage(str(tmp_path / name))).require()
+    (tmp_path / "spark").mkdir()
+    for name in ("offsets", "commits", "metadata", "sources", "state", "x"):
+        (tmp_path / "spark" / name).mkdir()
+    with pytest.raises(InvalidArgumentError, match=r"contains commits, metadata, .*, \.\.\., but no file 'query'"):
+        Checkpoint(Storage(str(tmp_path / "spark"))).require()
+
+
+def test_a_lost_identity_is_not_taken_for_a_mistyped_path(hand):
+    hand.append(0)
+    with pytest.raises(LogBrokenError, match=r"query is missing, but .*log exists; restore the file from a copy"):
+        Checkpoint(hand.storage).require()

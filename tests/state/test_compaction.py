@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import CheckpointInUseError, FencedError, LogBrokenError, StorageError
+from equipoise import CheckpointInUseError, FencedError, InvalidArgumentError, StorageError
 from equipoise.state import fencing
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.compaction import COMPACTED, compact
 from equipoise.state.fencing import claim
 from equipoise.state.garbage import GarbageCollector
-from equipoise.state.log import CommitLog, GroupTable
+from equipoise.state.group_table import GroupTable
+from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.state_dump import group_entries
 from equipoise.storage import Storage
@@ -176,7 +177,7 @@ def test_a_query_that_runs_is_left_alone(played):
 
 def test_a_query_of_another_machine_is_taken_over_only_if_asked_to(played, monkeypatch):
     monkeypatch.setattr(fencing, "_machine", lambda: "elsewhere 1")
-    with pytest.raises(CheckpointInUseError, match="has not said that it ended"):
+    with pytest.raises(CheckpointInUseError, match="has not recorded its end"):
         compact(played.storage)
     played.epoch.check()
     known = entries(played.storage)
@@ -191,12 +192,12 @@ def test_a_query_that_comes_while_snapshots_are_written_goes_on(played):
     known, before = entries(played.storage), files(played.storage)
     claimed = []
 
-    def tell(_done, _all):
+    def progress(_done, _all):
         if not claimed:
             claimed.append(claim(played.storage, lambda _owner: False))
 
     with pytest.raises(FencedError):
-        compact(played.storage, tell=tell)
+        compact(played.storage, progress=progress)
     claimed[0].check()
     assert before <= files(played.storage)
     assert entries(played.storage) == known
@@ -250,7 +251,7 @@ def test_sizes_are_told(played):
 
 
 def test_a_folder_without_a_query_and_a_query_without_versions(tmp_path, make_hand):
-    with pytest.raises(LogBrokenError, match="there is no query"):
+    with pytest.raises(InvalidArgumentError, match="there is no query"):
         compact(Storage(str(tmp_path / "nothing")))
     hand = make_hand(tmp_path / "new")
     identify(hand)

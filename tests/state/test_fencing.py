@@ -90,7 +90,7 @@ def test_a_query_that_was_taken_over_is_fenced_off(storage):
     first = claim(storage, nobody)
     second = claim(storage, nobody)
     with pytest.raises(
-        FencedError, match=rf"taken over .*epoch {second.name}.*goes on from the last commit, and delivers it"
+        FencedError, match=rf"taken over .*epoch {second.name}.*continues from the last commit, and delivers it"
     ):
         first.check()
     first.release()  # too late to matter

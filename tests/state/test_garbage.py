@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.state.garbage import GarbageCollector
-from equipoise.state.log import GroupTable
+from equipoise.state.group_table import GroupTable
 from equipoise.storage import Storage
 
 GROUPS = ["t00000", "t00001", "t00002", "k0000000000000001"]

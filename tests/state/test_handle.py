@@ -125,10 +125,10 @@ def test_variables_are_declared_in_init_only():
 
 def test_a_task_must_declare_what_the_driver_recorded():
     handle = StateHandle(merge_specs({}, record(three).specs))
-    with pytest.raises(InvalidArgumentError, match=r"asks for the value state 'other', but .* no such variable"):
+    with pytest.raises(InvalidArgumentError, match=r"declares the value state 'other', but .* no such variable"):
         handle.getValueState("other", NUMBER)
     with pytest.raises(
-        InvalidArgumentError, match=r"asks for the list state 'value', but .* a value state under this name"
+        InvalidArgumentError, match=r"declares the list state 'value', but .* a value state under this name"
     ):
         handle.getListState("value", NUMBER)
     handle.getValueState("value", "any text: the table has the schema")
@@ -237,7 +237,7 @@ def test_integers_may_become_wider(old, new):
         after = {"v": VariableSpec("v", "value", 1, struct(x=wrap(new)))}
         assert merge_specs(before, after)["v"].schema == after["v"].schema
         with pytest.raises(
-            MismatchError, match=rf"'v' .* was {new} and is {old}; declare it as it was, or use a new name"
+            MismatchError, match=rf"'v' .* was {new} and is {old}; declare it as before, or use a new name"
         ):
             merge_specs(after, before)
 
@@ -258,7 +258,7 @@ def test_integers_may_become_wider(old, new):
 )
 def test_a_change_that_stored_bytes_cannot_follow_is_a_mismatch(new, what):
     old = {"v": VariableSpec("v", "map", 1, struct(x="long"), struct(k="string"))}
-    with pytest.raises(MismatchError, match=f"{what}; declare it as it was, or use a new name or a new checkpoint"):
+    with pytest.raises(MismatchError, match=f"{what}; declare it as before, or use a new name or a new checkpoint"):
         merge_specs(old, {"v": new})
 
 

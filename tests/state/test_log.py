@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from equipoise import failpoints
 from equipoise.errors import DamagedError, FencedError, LogBrokenError, StorageError, UnknownFormatError
 from equipoise.framing import seal
+from equipoise.state.commit import Change, OutputFile, Snapshot
 from equipoise.state.fencing import claim
 from equipoise.state.garbage import GarbageCollector
-from equipoise.state.log import Chain, Change, CommitLog, GroupTable, OutputFile, Snapshot
+from equipoise.state.group_table import Chain, GroupTable
+from equipoise.state.log import CommitLog
 from equipoise.storage import Storage, StoredFile
 
 GROUPS = ["t00000", "t00001", "kff00000000000000"]
@@ -177,7 +179,7 @@ def test_a_gap_is_named(hand):
     [gap] = [name for name in hand.storage.names("log") if name.startswith(f"{2:020d}")]
     hand.storage.delete(f"log/{gap}")
     for read in (lambda: hand.log.table(3), lambda: list(hand.log.commits(0, 3)), lambda: hand.log.read(2)):
-        with pytest.raises(LogBrokenError, match=r"no record of version 2 \(versions 0 to 3 are there\)"):
+        with pytest.raises(LogBrokenError, match=r"no record of version 2 \(it has versions 0 to 3\)"):
             read()
     assert hand.log.table(1).version == 1
     with pytest.raises(LogBrokenError, match="commit 3 does not follow version 1"):
@@ -240,7 +242,7 @@ def test_a_section_outside_of_its_file_is_damage_of_its_record(hand, kind, wrong
 def test_a_section_in_a_file_that_its_record_does_not_name_is_damage(hand):
     hand.append(0, hand.file(0, {"t00000": [(b"a", b"1")]}), files=[])
     with pytest.raises(
-        DamagedError, match=r"commit has a section .*, which it does not name with its SHA-256; restore it"
+        DamagedError, match=r"commit has a section .*, which it does not list with a SHA-256; restore it"
     ):
         hand.log.table(0)
 
@@ -295,7 +297,7 @@ def test_a_record_under_the_name_of_another_version_is_refused(hand, kind):
         hand.log.summarise(hand.log.table(version), hand.epoch)
     older, newer = (name for name in hand.storage.names("log")[-4:] if name.endswith(kind))
     hand.storage.write(f"log/{newer}", hand.storage.read(f"log/{older}"))
-    with pytest.raises(DamagedError, match=rf"{newer} is the record of version 1; restore it from a copy"):
+    with pytest.raises(DamagedError, match=rf"{newer} holds the record of version 1, .*; restore it from a copy"):
         hand.log.read(2) if kind == "commit" else hand.log.table(2)
 
 

@@ -110,7 +110,7 @@ def test_another_section_is_damage():
 @pytest.mark.parametrize("change", [{"count": 4}, {"reset": True}])
 def test_a_section_unlike_its_reference_is_damage(change):
     data, [section] = written((ENTRIES, False))
-    with pytest.raises(DamagedError, match="it says 3 entries, reset 0"):
+    with pytest.raises(DamagedError, match="its head and tail have 3 entries, reset 0"):
         read_section(cut(data, section), msgspec.structs.replace(section, **change))
 
 
@@ -201,7 +201,7 @@ def test_an_entry_larger_than_a_frame_comes_back():
 
 def test_other_magic_bytes_are_damage():
     body = b"NOPE" + struct.pack("<HBB", 1, 0, 0) + struct.pack("<QQ", 0, len(ENTRIES))
-    with pytest.raises(DamagedError, match="it starts with b'NOPE' in place of b'SECT'"):
+    with pytest.raises(DamagedError, match="it starts with b'NOPE' instead of b'SECT'"):
         read_section(*resealed(body))
 
 

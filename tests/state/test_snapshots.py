@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.state.log import Chain, Change, GroupTable, Snapshot
+from equipoise.state.commit import Change, Snapshot
+from equipoise.state.group_table import MOST_VERSIONS, SMALLEST_BYTES, Chain, GroupTable, due_snapshots
 from equipoise.state.sections import Section
-from equipoise.state.snapshots import MOST_VERSIONS, SMALLEST_BYTES, due_snapshots
 
 
 def section(length, path="file"):

@@ -64,7 +64,7 @@ def test_what_was_written_in_pieces_is_counted_and_checksummed(storage):
 
 def test_a_file_that_is_created_must_be_new(storage):
     storage.create("a/file", b"first")
-    with pytest.raises(AlreadyExistsError, match="a/file is there already"):
+    with pytest.raises(AlreadyExistsError, match="a/file already exists"):
         storage.create("a/file", b"second")
     assert storage.read("a/file") == b"first"
     assert storage.names("a") == ["file"]

@@ -341,7 +341,7 @@ def test_an_object_that_is_too_large_is_told_with_the_way_out(monkeypatch):
 
 def test_a_creator_whose_answer_was_lost_and_that_finds_other_bytes_has_lost(tmp_path):
     storage = Storage(str(tmp_path), store=_LosesAnswers(before=b"another's"))
-    with pytest.raises(AlreadyExistsError, match="a/file is there already"):
+    with pytest.raises(AlreadyExistsError, match="a/file already exists"):
         storage.create("a/file", b"mine")
     assert storage.read("a/file") == b"another's"
 

@@ -14,10 +14,10 @@ def test_a_receiver_that_dies_and_rows_that_are_missing_are_counted(monkeypatch)
     outcomes = iter(
         [
             {"died": True, "exit": -11},
-            {"given": 5, "letters": 0, "broken": 0, "accepted": 7},
-            {"given": 0, "letters": 0, "broken": 0, "raised": "OSError"},
+            {"given": 5, "dead_letters": 0, "broken": 0, "accepted": 7},
+            {"given": 0, "dead_letters": 0, "broken": 0, "raised": "OSError"},
             {"hung": True},
-            {"given": 0, "letters": 0, "broken": 1, "bugs": 1, "accepted": 0},
+            {"given": 0, "dead_letters": 0, "broken": 1, "bugs": 1, "accepted": 0},
         ]
     )
     monkeypatch.setattr(fuzz_feed._Receiver, "case", lambda *_: next(outcomes))
@@ -43,7 +43,7 @@ def test_a_stream_that_ends_with_any_of_its_messages_is_not_taken_for_a_loss():
             assert len(stream.ends) >= 6, name  # the beginning, a schema, three batches, and the end
             assert stream.ends[-1] == (len(stream.data), 72)
             for end, rows in stream.ends:
-                outcome = {"given": rows, "letters": 0, "broken": 0, "accepted": rows}
+                outcome = {"given": rows, "dead_letters": 0, "broken": 0, "accepted": rows}
                 assert fuzz_feed._fault(stream, stream.data[:end], outcome) == "", name
             assert fuzz_feed._fault(stream, stream.data[: end - 9], outcome | {"given": 48, "accepted": 48}) != "", name
 

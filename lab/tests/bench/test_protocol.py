@@ -41,7 +41,7 @@ def test_every_failpoint_of_the_protocol_is_among_the_paths():
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_defect_is_found_and_told_as_a_story(name):
+def test_a_defect_is_found_and_reported(name):
     with MUTANTS[name]():
         count, outcome = first_silent(range(1000))
         short = shrunk(outcome)
@@ -162,5 +162,5 @@ def test_progress_of_other_seeds_and_rubbish_are_refused(tmp_path):
     ):
         next(many(range(20), file))
     file.write_text("{")
-    with pytest.raises(DamagedError, match=r"does not hold the progress of a simulation: .*; delete it to begin anew"):
+    with pytest.raises(DamagedError, match=r"does not hold the progress of a simulation: .*; delete it to start again"):
         next(many(range(20), file))

@@ -34,7 +34,7 @@ def show_log(
     """Show the latest batches: measurements, decisions and their reasons."""
     require_folder(json)
     require_plot(plot)
-    from equipoise.state.history import batch_log_rows
+    from equipoise.state.batch_log import batch_log_rows
 
     rows = batch_log_rows(checkpoint)[-last:]
     draw(lambda: batch_log_figure(rows), plot)
@@ -157,7 +157,7 @@ def compact(
         done = compact_checkpoint(
             Storage(checkpoint),
             take_over=take_over,
-            tell=lambda folded, of: progress.update(task, completed=folded, total=of),
+            progress=lambda folded, of: progress.update(task, completed=folded, total=of),
         )
     if json is not None:
         write_json(done, json)
@@ -196,9 +196,10 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     from equipoise.spark.stream.engine import verify_outputs
     from equipoise.state import batch_log
     from equipoise.state.checkpoint import Checkpoint as Folder
+    from equipoise.state.commit import Commit
     from equipoise.state.fencing import tenancy
-    from equipoise.state.halves import OFFSETS, SparkHalf, require_same
-    from equipoise.state.log import Commit, CommitLog
+    from equipoise.state.halves import OFFSETS, SparkHalf, require_same_offsets
+    from equipoise.state.log import CommitLog
     from equipoise.state.section_reader import SectionReader
     from equipoise.storage import Storage
 
@@ -248,7 +249,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     older += [(f"plans/{name}.json", partial(folder.plan, name)) for name in spare]
 
     def compare(each: Commit) -> None:
-        require_same(each.batch, each.offsets, half.digest(each.batch), storage.location)
+        require_same_offsets(each.batch, each.offsets, half.digest(each.batch), storage.location)
 
     older += [(f"{OFFSETS}/{each.batch}", partial(compare, each)) for each in commits[:-1] if each.batch >= 0]
     checks.extend((f"{path}, of an earlier version", partial(_if_there, storage, path, read)) for path, read in older)

@@ -127,7 +127,7 @@ class QueryRecord:
         first = max(self.version + 1, head - BATCHES)
         oldest = max(first, log.oldest())
         if first < oldest:
-            for row in batch_log.remembered(self._storage, first):
+            for row in batch_log.stored_rows(self._storage, first):
                 if row["version"] < oldest:
                     yield _Read(row, None, None)
         for commit in log.commits(oldest, head):

@@ -6,7 +6,7 @@ import msgspec
 
 from equipoise.dashboard.document import Batch, Task
 from equipoise.errors import DamagedError
-from equipoise.state.history import batch_log_row
+from equipoise.state.batch_log import flat_row
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, kept: dict[str, Any], location: str) -> "Row":
         """Convert a stored row of the batch log."""
         try:
-            return msgspec.convert(batch_log_row(kept), cls)
+            return msgspec.convert(flat_row(kept), cls)
         except (KeyError, msgspec.ValidationError) as error:
             raise DamagedError(
                 f"the record of version {kept.get('version')} in {location} has an unexpected form: {error}; "

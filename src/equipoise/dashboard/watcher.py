@@ -19,7 +19,7 @@ from equipoise.errors import (
 from equipoise.microbatch.spool import Spool
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides
 from equipoise.state.fencing import Tenancy, tenancy
-from equipoise.state.halves import undelivered
+from equipoise.state.halves import undelivered_batch
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -133,7 +133,9 @@ class Watcher:
             return self._snapshot("empty", "No query has been started here yet; this page waits for it.")
         overrides = checkpoint.overrides()
         latest = (source[-1].batch, len(source)) if source else (-1, 0)
-        look = _Look(identity.name, head, tenancy(self._storage), overrides, undelivered(self._storage, head), latest)
+        look = _Look(
+            identity.name, head, tenancy(self._storage), overrides, undelivered_batch(self._storage, head), latest
+        )
         if look == self._last:
             return None
         record = self._continued(identity, head)
@@ -187,6 +189,6 @@ class Watcher:
         if self._spool is None:
             return []
         try:
-            return [msgspec.convert(line, SourceBatch) for line in self._spool.history(BATCHES)]
+            return [msgspec.convert(line, SourceBatch) for line in self._spool.batch_lines(BATCHES)]
         except (OSError, msgspec.ValidationError) as error:
             raise DamagedError(f"the record of the source in {self._spool.folder} cannot be read: {error}") from error

@@ -1,8 +1,8 @@
 """Algorithm 1 of Prompt: a buffer that knows the frequencies of its keys, and their order, when the batch closes.
 
-The order of the keys is kept while tuples arrive, and not made when the batch is to be processed. A key updates its
-place in the order at most ``budget`` times in a batch: after ``f_step`` more tuples, or ``t_step`` more seconds. So the
-order is that of slightly old counts (quasi-sorted), while the counts themselves are exact.
+Keys are kept in order while tuples arrive, instead of being sorted when the batch closes. A key updates its place in
+the order at most ``budget`` times in a batch: after ``f_step`` more tuples, or ``t_step`` more seconds. So the order is
+that of slightly old counts (quasi-sorted), while the counts themselves are exact.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from equipoise.hashing import as_fingerprints
 from equipoise.kernels import kernel
 
 _NONE = -1
-_INSTANT = 1e-9  # seconds by which sums of floats may miss a step
+_INSTANT = 1e-9  # tolerance in seconds for sums of floats
 
 
 class _Keys(NamedTuple):
-    """What is kept of each key, by its number in the order of arrival."""
+    """Data of each key, by its number in the order of arrival."""
 
     fingerprints: NDArray[np.int64]
     sizes: NDArray[np.int64]  # exact
@@ -81,7 +81,7 @@ def _add(
     first_step: float,
     expected: float,
 ) -> tuple[int, int, int]:
-    """Take in tuples until all are in or a key has no room; gives tuples taken, keys and total size."""
+    """Add tuples until all are in or a key has no room; return tuples added, keys and total size."""
     for i in range(len(fingerprints)):
         slot = find(table_keys, table_values, fingerprints[i])
         key = int(table_values[slot])
@@ -192,8 +192,8 @@ class Accumulator:
     ----------------------
     The balanced tree of counts is a list for each count, so that an update takes constant time; the order it gives is
     the same. Steps are met from below (``>=``): the printed equality with a real number would never hold. A key that
-    has spent its budget is updated no more, where the print divides by zero. The time of the last update, which the
-    print never sets, is set on insertion and with every update.
+    has spent its budget is not updated any more, where the print divides by zero. The time of the last update, which
+    the print never sets, is set on insertion and with every update.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class Accumulator:
     first_step
         f, the first frequency step; default ``expected / (expected_keys * budget)``.
     levels
-        Placed sizes that are told apart without sorting.
+        Number of placed sizes that are distinguished without sorting.
 
     References
     ----------
@@ -307,7 +307,7 @@ class Accumulator:
         return self._total
 
     def close(self) -> Batch:
-        """The batch; the accumulator is empty afterwards and may be thrown away."""
+        """Return the batch; the accumulator must not be used afterwards."""
         count = self._count
         order = np.empty(count, dtype=np.int64)
         _descending(self._keys, self._levels, order)
@@ -349,7 +349,7 @@ def _refill(table_keys: Any, table_values: Any, fingerprints: Any, count: int) -
 
 
 def post_sorted(fingerprints: ArrayLike, sizes: ArrayLike | None = None) -> Batch:
-    """The batch that sorting at its end makes: what the accumulator is compared with.
+    """Build a batch by sorting at its end: the reference for the accumulator.
 
     Examples
     --------

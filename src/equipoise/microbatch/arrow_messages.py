@@ -1,8 +1,8 @@
-"""Messages of an Arrow stream, each checked before memory is taken for it and before it is decoded.
+"""Messages of an Arrow stream, each checked before memory is allocated for it and before it is decoded.
 
-Arrow believes what the header of a message says: how long its body is, how many rows and buffers it has, and how long
-compressed buffers become. A stream from the network may say anything, so the header, a small flatbuffer, is read here
-first. Whatever is read here lies within the header's bytes, or ``RefusedError`` is raised.
+Arrow trusts the header of a message: the length of its body, the numbers of rows and buffers, and the decompressed
+length of buffers. A stream from the network may contain anything, so the header, a small flatbuffer, is parsed here
+first. Every read here is within the header's bytes, or ``RefusedError`` is raised.
 
 The numbers of fields below are those of ``Message.fbs`` and ``Schema.fbs`` in the Arrow format.
 """
@@ -27,7 +27,7 @@ _KINDS = {_SCHEMA: "schema", _DICTIONARY: "dictionary", _BATCH: "record batch"}
 
 @dataclass(frozen=True)
 class Bounds:
-    """Sizes that a message may have, as sent and as decoded."""
+    """Largest sizes of a message, as sent and as decoded."""
 
     rows: int
     bytes: int
@@ -39,11 +39,11 @@ class Messages:
     Parameters
     ----------
     receive
-        Gives so many bytes of the stream, fewer where it ends.
+        Returns the given number of bytes of the stream, fewer where it ends.
     completed
-        Called when a message has come in full.
+        Called when a message has arrived in full.
     bounds
-        Sizes that a message may have.
+        Largest sizes of a message.
     """
 
     closed = False
@@ -61,7 +61,7 @@ class Messages:
         return True
 
     def read(self, size: int) -> bytes:
-        """Bytes of the current message, or of the next one where that is at its end; none where the stream ends."""
+        """Bytes of the current message, or of the next one if it is at its end; none where the stream ends."""
         if not self._parts:
             self._parts = self._message()
         piece = self._parts.pop(0)
@@ -187,7 +187,7 @@ class Messages:
             raise RefusedError(f"message {self.count} has a column of more buffers than there are; send it again")
 
     def _decoded(self, batch: "_Table", body: bytes) -> int:
-        """Bytes of all buffers of a message when they are decompressed, which must not be too many."""
+        """Bytes of all decompressed buffers of a message; refuse a message above the limit."""
         total, is_compressed = 0, batch.table(3) is not None
         for start, size in batch.pairs(2).tolist():
             if is_compressed and size:

@@ -1,4 +1,4 @@
-"""Tuples from an Arrow stream of the network: nothing of a record batch is used before it is valid in full."""
+"""Tuples from an untrusted Arrow stream: a record batch is validated in full before it is used."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,13 +21,13 @@ class ArrowRows:
     Parameters
     ----------
     receive
-        Gives so many bytes of the stream, fewer where it ends.
+        Returns the given number of bytes of the stream, fewer where it ends.
     completed
-        Called when a message has come in full.
+        Called when a message has arrived in full.
     schema
         Schema of the tuples.
     bounds
-        Sizes that a message may have.
+        Largest sizes of a message.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ArrowRows:
         try:
             reader = self._decoded(lambda: pa.ipc.open_stream(self._messages, options=_OPTIONS))
         except RefusedError:
-            if self._messages.is_empty:  # a sender that came and went
+            if self._messages.is_empty:  # a sender that connected and sent nothing
                 return
             raise
         self._require(reader.schema)
@@ -54,7 +54,7 @@ class ArrowRows:
             yield valid
 
     def fitted(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table, list[DeadLetter]]]:
-        """Some rows of a valid batch after the other: their number, their tuples, and dead letters of the others."""
+        """Convert a valid batch in slices; yield the rows, the tuples and the dead letters of each slice."""
         tries = Tries()
         for start in range(0, len(batch), _SLICE):
             some = batch.slice(start, _SLICE)
@@ -91,7 +91,7 @@ class ArrowRows:
             ) from error
 
     def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch if it is valid in full; text that is not UTF-8 is replaced by its bytes, to be found row by row."""
+        """Validate a batch in full; columns with text that is not UTF-8 become bytes, to be checked row by row."""
         try:
             batch.validate(full=True)
         except pa.ArrowException as error:
@@ -108,7 +108,7 @@ class ArrowRows:
         return batch
 
     def _require_size(self, batch: pa.RecordBatch) -> None:
-        """Refuse short columns that refer to one long value again and again, or that grow when they are converted."""
+        """Refuse columns that exceed the limit when converted, for example because rows share one long value."""
         sizes = {field.name: written_out(batch.column(field.name), field.type) for field in self._schema}
         total = sum(sizes.values())
         if total > self._bounds.bytes:
@@ -120,7 +120,7 @@ class ArrowRows:
             )
 
     def _cast(self, batch: pa.RecordBatch) -> pa.Table | str:
-        """Tuples of a batch, or the reason why some of its rows are none."""
+        """Tuples of a batch, or the reason why some rows cannot be converted."""
         try:
             table = pa.Table.from_batches([batch])
             for place, field in enumerate(self._schema):
@@ -134,7 +134,7 @@ class ArrowRows:
 
 
 def _fields(found: pa.Schema, names: list[str]) -> list[pa.Field]:
-    """Fields of these names, each of which must be there once."""
+    """Fields of these names, each of which must occur once."""
     fields = [field for field in found if field.name in names]
     if sorted(field.name for field in fields) != sorted(names):
         raise ValueError(f"it has the columns {', '.join(found.names)}"[:500])
@@ -151,7 +151,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _require_plain(name: str, kind: pa.DataType) -> None:
-    """Refuse types of which a few bytes may stand for any number of values."""
+    """Refuse types in which a few bytes may represent any number of values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
         is_plain = not pa.types.is_nested(kind) and _holds_itself(kind)
@@ -165,7 +165,7 @@ def _require_plain(name: str, kind: pa.DataType) -> None:
 
 
 def _require_scale(name: str, kind: pa.DataType) -> None:
-    """Refuse decimals of a scale that Arrow does not check, and looks up powers of ten by."""
+    """Refuse decimals with an invalid scale: Arrow uses the scale as an index without checking it."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:

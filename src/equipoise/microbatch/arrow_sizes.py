@@ -1,4 +1,4 @@
-"""Sizes of Arrow columns when nothing in them is shared any more, known before memory is taken for them."""
+"""Sizes of Arrow columns after conversion, computed before memory is allocated for them."""
 
 import numpy as np
 import pyarrow as pa

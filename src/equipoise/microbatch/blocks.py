@@ -1,8 +1,8 @@
-"""Algorithm 2 of Prompt: a batch cut into blocks of equal size, with equal numbers of keys, splitting few keys.
+"""Algorithm 2 of Prompt: cut a batch into blocks of equal size and equal numbers of keys, splitting few keys.
 
-A block is a task's input. Keys above the mean are split: a fragment of the mean size is dealt out at once, the rest
-waits. The other keys go round the blocks to and fro, the largest first. Then the rests fill what room is left, in the
-block of their first fragment if they can.
+A block is a task's input. Keys above the mean size are split: a fragment of the mean size is assigned at once, the rest
+is deferred. The other keys are assigned to the blocks in zigzag order, the largest first. Then the deferred rests fill
+the remaining room, in the block of their first fragment if possible.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from equipoise.microbatch.accumulator import Batch
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Which part of which key is in which block.
+    """Assignment of key fragments to blocks.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Blocks:
         return keys[fragments > 1]
 
     def of_tuples(self, batch: Batch) -> NDArray[np.int64]:
-        """Block of each tuple of the batch, by its position; a tuple lies where its first unit of size does."""
+        """Block of each tuple of the batch, by its position; a tuple is in the block of its first unit of size."""
         order = np.argsort(self.keys, kind="stable")
         blocks, sizes = self.blocks[order], self.sizes[order]
         if batch.tuple_sizes is None:
@@ -70,7 +70,7 @@ class Blocks:
 
 
 def blocks_of(count: int, keys: Any, blocks: Any, sizes: Any) -> Blocks:
-    """Blocks from fragments, those of one key in one block made one."""
+    """Build blocks from fragments; fragments of one key in one block are merged."""
     keys, blocks = np.asarray(keys, dtype=np.int64), np.asarray(blocks, dtype=np.int64)
     pairs, inverse = np.unique(keys * count + blocks, return_inverse=True)
     added = np.bincount(inverse, np.asarray(sizes, dtype=np.float64), len(pairs)).astype(np.int64)
@@ -79,7 +79,7 @@ def blocks_of(count: int, keys: Any, blocks: Any, sizes: Any) -> Blocks:
 
 @kernel
 def _partition(sizes: Any, count: int, resume: bool, keys: Any, blocks: Any, parts: Any) -> int:
-    """Write fragments; gives their number."""
+    """Write fragments to the arrays; return their number."""
     total = sizes.sum()
     cutoff = total / count / max(1.0, len(sizes) / count)
     fragment = max(1, int(np.floor(cutoff)))
@@ -139,8 +139,8 @@ def prompt_blocks(batch: Batch, count: int, *, resume: bool = True) -> Blocks:
     Guarantees
     ----------
     - Every unit of size is in exactly one block.
-    - No key of at most the mean size is split, and no block exceeds ``ceil(N / P)`` by more than keys of at most the
-      mean size make it, which are dealt without looking.
+    - No key of at most the mean size is split. A block exceeds ``ceil(N / P)`` only by keys of at most the mean size,
+      which are assigned without regard to the room.
 
     Differs from the paper
     ----------------------

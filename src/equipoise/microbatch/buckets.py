@@ -1,7 +1,7 @@
-"""Algorithm 3 of Prompt: each map task deals its clusters to the reduce buckets, without asking the others.
+"""Algorithm 3 of Prompt: each map task assigns its clusters to the reduce buckets without coordination.
 
-Keys that are split over blocks must meet in one bucket, so they go by hash. The others belong to this task alone: the
-largest goes to the bucket with most room, which then steps back until every other bucket has had its turn.
+Keys that are split over blocks must meet in one bucket, so they are assigned by hash. The other keys belong to this
+task alone: the largest goes to the bucket with most room, which then waits until every other bucket has received one.
 """
 
 from typing import Any
@@ -47,10 +47,9 @@ def _lightest(sizes: Any, order: Any, loads: Any, out: Any) -> None:
 
 
 def level_buckets(sizes: ArrayLike, buckets: int) -> NDArray[np.int32]:
-    """Bucket of each key of a batch: the largest first, each where least is yet.
+    """Bucket of each key of a batch: keys by falling size, each to the bucket with the least load.
 
-    Whoever has gathered the batch knows the sizes of all its keys, so nothing is left to chance. Algorithm 3 is for map
-    tasks that know their own clusters only.
+    The receiver knows the sizes of all keys of a batch. Algorithm 3 is for map tasks that only know their own clusters.
 
     Examples
     --------

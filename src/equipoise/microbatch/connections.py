@@ -1,4 +1,4 @@
-"""One connection of a socket feed, and what has arrived over all of them and waits to be read."""
+"""Connections of a socket feed, and the queue of tuples that wait to be read."""
 
 import json
 import math
@@ -20,28 +20,28 @@ READ_BYTES = 1 << 18
 """Bytes that are received at once."""
 
 _LAST_WORD = 10.0  # seconds that a sender may take to read its last acknowledgements
-_DRAIN = 2.0  # seconds for which bytes that nobody reads any more are thrown away
+_DRAIN = 2.0  # seconds for which bytes after the end of the stream are discarded
 _POLL = 3600.0  # seconds of one wait; the system counts milliseconds in 32 bits
-_ENTRY_BYTES = 1500  # of memory for an entry that waits, besides its columns and dead letters
+_ENTRY_BYTES = 1500  # of memory for a queued entry, besides its columns and dead letters
 _COLUMN_BYTES = 600  # of memory for a column, besides its values
 _LETTER_BYTES = 300  # of memory for a dead letter, besides its text and reason
 
 
 class Incoming:
-    """Bytes of a connection, for which the sender has so many seconds until it completes a line or a message.
+    """Bytes of a connection whose sender must complete a line or a message within ``idle`` seconds.
 
-    A sender of a byte a second gets no more time than one that is silent.
+    A sender of one byte a second gets no more time than a silent one.
 
     Parameters
     ----------
     connection
-        Where bytes come from.
+        The socket to read.
     idle
-        Seconds.
+        Seconds in which a line or a message must be completed.
     may_rest
-        Whether the seconds are counted only while a line or a message has begun.
+        Whether the seconds only count while a line or a message is incomplete.
     clock
-        Seconds.
+        Returns seconds.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Incoming:
         self.restart()
 
     def restart(self, begun: int = 0) -> None:
-        """Give the sender its time anew: all that came is complete, but for the last so many bytes."""
+        """Restart the sender's time: everything received is complete except for the last ``begun`` bytes."""
         self._until = self._clock() + self._idle
         self.begun = begun
 
     def receive(self, most: int) -> bytes:
-        """Some bytes; none where the stream ends, also where the sender is gone."""
+        """Receive some bytes; none where the stream ends or the sender is gone."""
         while True:
             self._wait()
             try:
@@ -87,7 +87,7 @@ class Incoming:
                 return
 
     def exactly(self, count: int) -> bytes:
-        """So many bytes, fewer where the stream ends; memory is taken only for bytes that have come."""
+        """Receive ``count`` bytes, fewer where the stream ends; memory is allocated as bytes arrive."""
         parts, left = [], count
         while left and (part := self.receive(min(left, READ_BYTES))):
             parts.append(part)
@@ -95,7 +95,7 @@ class Incoming:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def drained(self) -> int:
-        """Throw away what still comes, for a while, so that the sender can read its last line; number of bytes."""
+        """Discard further bytes for a while, so that the sender can read its last line; return their number."""
         self._may_rest, self._until = False, self._clock() + min(_DRAIN, self._idle)
         count = 0
         try:
@@ -112,14 +112,14 @@ class Sender:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.sent = self.accepted = 0
-        self._blank = 0  # sent last, and not accepted since something before them is not
-        self._told = 0
-        self._unsent = b""  # of a line that was sent in part
-        self._telling = threading.Condition()
+        self._blank = 0  # blank lines sent last, not accepted yet because lines before them are not
+        self._acknowledged = 0
+        self._unsent = b""  # rest of an acknowledgement that was sent in part
+        self._changed = threading.Condition()
 
     def queue(self, count: int) -> int:
-        """Count lines or rows that will be accepted; returns their number with that of the blank lines before them."""
-        with self._telling:
+        """Count lines or rows that will be accepted; return their number plus that of the blank lines before them."""
+        with self._changed:
             self.sent += count
             count += self._blank
             self._blank = 0
@@ -127,33 +127,36 @@ class Sender:
 
     def skip(self, count: int) -> None:
         """Count blank lines, which are accepted with what was sent before them."""
-        with self._telling:
+        with self._changed:
             self.sent += count
             self._blank += count
             self._accept_blank()
-            self._try_tell()
+            self._try_acknowledge()
 
     def accept(self, count: int) -> None:
-        """Count what is on disk and say so without waiting; slow readers miss acknowledgements, not the last one."""
+        """Count lines or rows that are on disk and acknowledge them.
+
+        Non-blocking: slow readers miss acknowledgements, but not the last one.
+        """
         if not count:
-            return  # the connection may be ending, and its last line may take a while
-        with self._telling:
+            return  # the connection may be ending, and sending its last line may take a while
+        with self._changed:
             self.accepted += count
-            self._telling.notify_all()
+            self._changed.notify_all()
             self._accept_blank()
-            self._try_tell()
+            self._try_acknowledge()
 
     def wait(self, is_closed: Callable[[], bool]) -> None:
         """Wait until all that was sent is on disk, or the feed is closed."""
-        with self._telling:
+        with self._changed:
             while self.accepted < self.sent and not is_closed():
-                self._telling.wait(0.5)
+                self._changed.wait(0.5)
 
     def finish(self, error: str | None) -> None:
-        """Say the rest, with the reason why the connection ends where that is an error, and end this side."""
-        with self._telling:
+        """Send the last acknowledgement, and the error if there is one, and shut down this side."""
+        with self._changed:
             self._connection.settimeout(_LAST_WORD)
-            self._tell(0)
+            self._acknowledge(0)
             if error is not None:
                 self._connection.sendall(json.dumps({"accepted": self.accepted, "error": error}).encode() + b"\n")
             self._connection.shutdown(socket.SHUT_WR)
@@ -163,15 +166,15 @@ class Sender:
         if self._blank and self.accepted + self._blank == self.sent:
             self.accepted, self._blank = self.sent, 0
 
-    def _try_tell(self) -> None:
+    def _try_acknowledge(self) -> None:
         with suppress(OSError):
-            self._tell(socket.MSG_DONTWAIT)
+            self._acknowledge(socket.MSG_DONTWAIT)
 
-    def _tell(self, flags: int) -> None:
-        while self._unsent or self._told < self.accepted:
+    def _acknowledge(self, flags: int) -> None:
+        while self._unsent or self._acknowledged < self.accepted:
             if not self._unsent:
-                self._told = self.accepted
-                self._unsent = json.dumps({"accepted": self._told}).encode() + b"\n"
+                self._acknowledged = self.accepted
+                self._unsent = json.dumps({"accepted": self._acknowledged}).encode() + b"\n"
             self._unsent = self._unsent[self._connection.send(self._unsent, flags) :]
 
 
@@ -182,27 +185,27 @@ class Arrived:
     Parameters
     ----------
     sender
-        Where they came from.
+        The sender.
     count
-        Lines or rows.
-    table, letters
-        Tuples, and what could not be read.
+        Number of lines or rows.
+    table, dead_letters
+        Tuples, and lines or rows that could not be read.
     """
 
     sender: Sender
     count: int
     table: pa.Table
-    letters: Sequence[DeadLetter] = ()
+    dead_letters: Sequence[DeadLetter] = ()
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        letters = sum(_LETTER_BYTES + len(letter.text) + len(letter.reason) for letter in self.letters)
+        letters = sum(_LETTER_BYTES + len(letter.text) + len(letter.reason) for letter in self.dead_letters)
         columns = _COLUMN_BYTES * self.table.num_columns
         object.__setattr__(self, "bytes", _ENTRY_BYTES + columns + int(self.table.nbytes) + letters)
 
 
 class Waiting:
-    """Queue that is bounded by the bytes in it; an entry of any size fits into an empty one."""
+    """Queue bounded by the bytes in it; an entry of any size fits into an empty queue."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -212,7 +215,7 @@ class Waiting:
         self._is_closed = False
 
     def put(self, arrived: Arrived) -> None:
-        """Add at the end, once there is room; nothing where the queue is closed."""
+        """Append when there is room; do nothing if the queue is closed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_closed or not self._entries or self._bytes + arrived.bytes <= self._most
@@ -223,7 +226,7 @@ class Waiting:
                 self._changed.notify_all()
 
     def get(self, seconds: float) -> Arrived | None:
-        """Take the first, waiting for it no longer than so many seconds."""
+        """Take the first entry, waiting at most ``seconds`` for it."""
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._entries), seconds):
                 return None
@@ -233,7 +236,7 @@ class Waiting:
             return first
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """Close the queue and wake up all waiting threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -16,16 +16,16 @@ _ITEMS = 10  # of a nested value that are shown, at its start and at its end
 
 
 class DeadLetter(NamedTuple):
-    """Something that could not be read.
+    """Lines or rows that could not be read.
 
     Parameters
     ----------
     text
-        What it was, for people; empty for a stream that could not be read to its end.
+        Their text, for people; empty for a stream that could not be read to its end.
     reason
         What was found, what was expected, and what to do.
     rows
-        Lines or rows that the letter stands for.
+        Number of lines or rows.
     """
 
     text: str
@@ -34,7 +34,7 @@ class DeadLetter(NamedTuple):
 
 
 class RefusedError(Exception):
-    """A stream is broken, or asks for more than it may have; a signal between the modules of the feed."""
+    """A stream is broken or exceeds its limits; a signal between the modules of the feed."""
 
 
 class TimedOutError(RefusedError):

@@ -1,4 +1,4 @@
-"""Where tuples come from: what a feed is, and the feeds that a rate curve drives."""
+"""Feeds, the sources of tuples: the interface, and feeds from files, generators and functions."""
 
 import queue
 import threading
@@ -21,10 +21,10 @@ from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.zipf import sample, zipf_shares
 
 CHUNK_ROWS = 50_000
-"""Tuples that a feed gives at once, at most."""
+"""Largest number of tuples that a feed returns at once."""
 
-_PAUSE = 0.02  # seconds until a function that had nothing is called again
-_PATIENCE = 0.5  # seconds that a thread is waited for
+_PAUSE = 0.02  # seconds until a function that returned nothing is called again
+_PATIENCE = 0.5  # seconds to wait for a thread to end
 _NOWHERE = msgspec.msgpack.encode(None)
 
 
@@ -41,17 +41,17 @@ class Chunk:
     table
         The tuples, in the feed's schema.
     position
-        Where the feed is after them, as plain values; a feed that cannot go back gives ``None``.
+        Position of the feed after them, as plain values; ``None`` for a feed that cannot go back.
     acknowledge
         Called when the tuples are on disk.
-    letters
-        What could not be read.
+    dead_letters
+        Lines or rows that could not be read.
     """
 
     table: pa.Table
     position: Any = None
     acknowledge: Callable[[], None] = _nothing
-    letters: Sequence[DeadLetter] = ()
+    dead_letters: Sequence[DeadLetter] = ()
 
 
 class Feed(ABC):
@@ -59,32 +59,32 @@ class Feed(ABC):
 
     @abstractmethod
     def open(self, position: Any) -> None:
-        """Begin, after the position that was kept last; ``None`` at first."""
+        """Start after the position that was stored last; ``None`` at first."""
 
     @abstractmethod
     def read(self, seconds: float) -> Chunk | None:
-        """Tuples that have come, waiting for some no longer than so many seconds."""
+        """Return tuples that have arrived, waiting at most ``seconds`` for some."""
 
     def close(self) -> None:  # noqa: B027 - a feed need not clean up
-        """End."""
+        """Close the feed."""
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether the feed has ended."""
         return False
 
 
 class RatedFeed(Feed):
-    """A feed whose tuples have numbers, sent at a rate; after a crash it goes on with the tuple after the last kept.
+    """A feed of numbered tuples at a rate; after a crash it continues after the last stored tuple.
 
     Parameters
     ----------
     rate
-        How many are sent by when.
+        Rate curve.
     count
         Number of tuples; ``None`` for no end.
     clock
-        Seconds.
+        Returns seconds.
     """
 
     def __init__(self, rate: Rate, count: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,7 +97,7 @@ class RatedFeed(Feed):
         """Tuples number ``first`` to ``last - 1``."""
 
     def open(self, position: Any) -> None:
-        """Go on after a tuple, at the time of the curve at which it was sent."""
+        """Continue after a tuple, at the point of the curve at which it was sent."""
         self._next = 0 if position is None else int(position)
         self._origin = self._clock() - self._rate.when(self._next)
 
@@ -133,7 +133,7 @@ class ReplayFeed(RatedFeed):
     schema
         Columns to read, with their types.
     rate
-        How many are sent by when.
+        Rate curve.
     """
 
     def __init__(self, path: str, schema: pa.Schema, rate: Rate, **options: Any) -> None:
@@ -159,7 +159,7 @@ class GeneratedFeed(RatedFeed):
     schema
         Columns ``key`` and ``value`` or either, of any integer type.
     rate
-        How many are sent by when.
+        Rate curve.
     keys, exponent, seed
         Number of keys, their skew, and the seed.
     count
@@ -181,7 +181,9 @@ class GeneratedFeed(RatedFeed):
     ) -> None:
         unknown = set(schema.names) - {"key", "value"}
         if unknown:
-            raise InvalidArgumentError(f"generated tuples have a key and a value, but no {', '.join(sorted(unknown))}")
+            raise InvalidArgumentError(
+                f"generated tuples have the columns key and value, got {', '.join(sorted(unknown))}; leave it out"
+            )
         self._schema, self._seed = schema, seed
         self._shares = zipf_shares(keys, exponent)
         self._page: tuple[int, Any] = (-1, None)
@@ -239,7 +241,7 @@ class CallableFeed(Feed):
         return given
 
     def close(self) -> None:
-        """Call the function no more; one that waits for data is not waited for."""
+        """Stop calling the function, without waiting for a call that blocks."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(_PATIENCE)
@@ -269,7 +271,7 @@ class CallableFeed(Feed):
             table = cast(table.select(self._schema.names), self._schema)
         except Exception as error:
             raise FeedError(
-                f"the feed's function failed after position {before!r}: {type(error).__name__}: {error}; mend it and "
+                f"the feed's function failed after position {before!r}: {type(error).__name__}: {error}; fix it and "
                 f"start the query again\n{traceback.format_exc()}"
             ) from error
         self._position = position

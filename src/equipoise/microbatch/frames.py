@@ -1,8 +1,8 @@
-"""Frames: pieces of a file that grows, each whole or never acknowledged.
+"""Frames: records of an append-only file, each complete or never acknowledged.
 
-A frame is its length in 8 bytes, little-endian, and an envelope of ``equipoise.framing``, which says its length too. A
-frame that is cut short at the end of a file was never acknowledged. One that says two lengths, or that is damaged with
-others behind it, was, and is an error.
+A frame is its length in 8 bytes, little-endian, and an envelope of ``equipoise.framing``, which contains its length as
+well. A frame that is cut short at the end of a file was never acknowledged. A frame with two different lengths, or a
+damaged one with others behind it, was acknowledged and is an error.
 """
 
 import struct
@@ -15,19 +15,19 @@ from equipoise.framing import seal, unseal
 
 _KIND, _FORMAT = "tuples", 1
 _LENGTH = struct.Struct("<Q")
-_BEGIN = seal(_KIND, _FORMAT, None)[: 5 + len(_KIND)]  # of every envelope of this kind
-_HEAD = len(_BEGIN) + 2 + _LENGTH.size  # up to its payload
+_BEGIN = seal(_KIND, _FORMAT, None)[: 5 + len(_KIND)]  # first bytes of every envelope of this kind
+_HEAD = len(_BEGIN) + 2 + _LENGTH.size  # bytes of an envelope before its payload
 _CHECKSUM = 4
 
 
 def frame(payload: object) -> bytes:
-    """A frame of plain values."""
+    """Return a frame of plain values."""
     envelope = seal(_KIND, _FORMAT, payload)
     return _LENGTH.pack(len(envelope)) + envelope
 
 
 def frames(data: bytes, where: str) -> Iterator[tuple[Any, int]]:
-    """Payload and end of each whole frame; what is behind the last one was never acknowledged.
+    """Yield payload and end of each whole frame; bytes behind the last one were never acknowledged.
 
     Parameters
     ----------
@@ -57,13 +57,12 @@ def frames(data: bytes, where: str) -> Iterator[tuple[Any, int]]:
         at = end
     if at < len(data) and _has_frame(data, at + 1):
         raise DamagedError(
-            f"{where} is damaged at byte {at}: what is there is no frame, but others follow; restore the file from a "
-            "copy"
+            f"{where} is damaged at byte {at}: there is no frame there, but others follow; restore the file from a copy"
         )
 
 
 def _lengths(data: bytes, at: int) -> tuple[int | None, int | None]:
-    """Length of the envelope at a place as the frame has it, and as the envelope has it; ``None`` where unknown."""
+    """Length of the envelope at a position according to the frame and to the envelope; ``None`` where unknown."""
     begin = at + _LENGTH.size
     if begin > len(data):
         return None, None
@@ -71,16 +70,16 @@ def _lengths(data: bytes, at: int) -> tuple[int | None, int | None]:
     if begin + _HEAD > len(data) or not data.startswith(_BEGIN, begin):
         return length, None
     payload = _LENGTH.unpack_from(data, begin + _HEAD - _LENGTH.size)[0]
-    return length, _HEAD + payload + _CHECKSUM if payload else None  # 0: it had not come to the disk
+    return length, _HEAD + payload + _CHECKSUM if payload else None  # 0: it was never written to the disk
 
 
 def _is_empty(data: bytes, at: int) -> bool:
-    """Whether there are only zeros from a place on, which the system has put for bytes that never came to the disk."""
+    """Whether there are only zeros from a position on, which the system fills in for bytes that were never written."""
     return not any(data[at : at + _LENGTH.size]) and not data[at:].strip(b"\0")
 
 
 def _has_frame(data: bytes, at: int) -> bool:
-    """Whether a whole frame begins at a place or behind it."""
+    """Whether a whole frame begins at a position or behind it."""
     while (begin := data.find(_BEGIN, at + _LENGTH.size)) >= 0:
         at = begin - _LENGTH.size
         length, own = _lengths(data, at)

@@ -1,8 +1,8 @@
 """Tuples from lines of JSON objects, in time proportional to the bytes, however many lines are bad.
 
-All lines are parsed at once by ``pyarrow.json``. Where that fails, each line is checked in Python against the rules of
-``pyarrow.json``, and those that pass are parsed at once. Lines that the check let through wrongly, and those that are
-nested too deeply for it, are found by trying.
+All lines are parsed at once by ``pyarrow.json``. If that fails, each line is checked in Python against the rules of
+``pyarrow.json``, and lines that pass are parsed at once. Bad lines that the check does not find, and lines that are
+nested too deeply for it, are found by repeated parsing.
 """
 
 import json
@@ -30,14 +30,14 @@ _Check = Callable[[Any], bool]
 
 
 def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, list[DeadLetter]]:
-    """Tuples from lines, and dead letters of the lines that are not tuples.
+    """Parse lines; return tuples, and dead letters for lines that are not tuples.
 
-    Columns that a line lacks are NULL, and columns that the schema lacks are ignored. Blank lines are neither.
+    Missing columns are NULL, and columns that are not in the schema are ignored. Blank lines are skipped.
 
     Parameters
     ----------
     lines
-        Without their ends.
+        Lines without line ends.
     schema
         Schema of the tuples.
     """
@@ -61,17 +61,17 @@ def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, li
 
 
 def unreadable(schema: pa.Schema) -> str | None:
-    """Reason why JSON cannot have the types of a schema; ``None`` where it can."""
+    """Reason why JSON cannot represent the types of a schema; ``None`` if it can."""
     nullable = pa.schema([field.with_nullable(True) for field in schema])
     found = _parsed([b"{}"], nullable)
     return None if isinstance(found, pa.Table) else found
 
 
 def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[bytes], list[DeadLetter]]:
-    """Lines that pass the check, lines of which only a parser can tell, and bad lines with their reasons."""
+    """Lines that pass the check, lines that only a parser can decide, and dead letters of bad lines."""
     doubtful: list[bytes] = []
     letters: list[DeadLetter] = []
-    for converts in (False, True):  # conversions are slow to check, and seldom wrong
+    for converts in (False, True):  # conversions are slow to check, and seldom fail
         check, good = _object(schema, converts), []
         for line in lines:
             reason = _fault(line, check)
@@ -88,7 +88,7 @@ def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[by
 
 
 def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table | str:
-    """Table with a row for each line, or the reason why there is none."""
+    """Parse lines to a table with a row for each, or return the reason why they cannot be parsed."""
     if not lines:
         return schema.empty_table()
     data = b"\n".join(lines) + b"\n"
@@ -117,10 +117,10 @@ _decode = json.JSONDecoder(
 
 
 def _fault(line: bytes, check: "Callable[[Any], str | None]") -> str | None:
-    """Reason why a line is not a tuple; ``None`` where none was found, empty where only a parser can tell."""
+    """Reason why a line is not a tuple; ``None`` if none was found, empty if only a parser can decide."""
     try:
         return _checked(line, check)
-    except RecursionError:  # whose parser goes deeper
+    except RecursionError:  # pyarrow's parser accepts deeper nesting
         return ""
 
 
@@ -133,7 +133,7 @@ def _checked(line: bytes, check: "Callable[[Any], str | None]") -> str | None:
         found = _decoded(text)
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at character {error.pos}; send one whole object a line"
-    # in Latin-1 no byte is taken for half of a surrogate pair, so that those that are found were escaped
+    # in Latin-1 no byte decodes to half of a surrogate pair, so a half that is found was escaped
     if _SURROGATE.search(line) and _has_surrogate(found if is_text else _decoded(line.decode("latin-1"))):
         return r"a \u escape is half of a surrogate pair; send text as UTF-8"
     return check(found)
@@ -167,7 +167,7 @@ def _is_text(value: str) -> bool:
 
 
 def _object(fields: Any, converts: bool) -> "Callable[[Any], str | None]":
-    """Check of the members of a JSON object against fields; gives the reason why they do not fit.
+    """Return a check of the members of a JSON object against fields, which returns the reason of a mismatch.
 
     With ``converts`` it also checks that text can be converted to timestamps and decimals.
     """

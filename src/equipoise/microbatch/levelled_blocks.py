@@ -1,8 +1,9 @@
-"""Blocks that are level in size and in keys: the hottest keys are in all of them, and fill what the others leave.
+"""Blocks that are level in size and in number of keys: the hottest keys are split over all blocks and even them out.
 
-Algorithm 2 of Prompt lets the rests of its large keys fill the few blocks that fit best, so that these end up with few
-keys and the others with many. Here a handful of keys is split over every block instead, in parts that make up for what
-the whole keys, dealt to and fro, are apart. A key in every block costs one fragment a block, and there are few of them.
+In algorithm 2 of Prompt the rests of large keys fill the few blocks that fit best, so that these blocks end up with few
+keys and the others with many. Here a few keys are split over every block instead, in fragments that compensate the
+differences between the blocks after the whole keys were assigned in zigzag order. A key in every block costs one
+fragment a block, and there are few of them.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from equipoise.metrics import micropartitioning_imbalance
 from equipoise.microbatch.accumulator import Batch
 from equipoise.microbatch.blocks import Blocks, prompt_blocks
 
-_LEAST = 2  # mean size of a fragment from which rounding leaves every one of them something
+_LEAST = 2  # mean size of a fragment from which no fragment is rounded to 0
 
 
 def level_blocks(batch: Batch, count: int) -> Blocks:
@@ -51,7 +52,7 @@ def _imbalance(blocks: Blocks, batch: Batch) -> float:
 
 
 def _levelled(batch: Batch, count: int) -> Blocks | None:
-    """The fewest hot keys, up to a factor of two, that can fill what the others leave; ``None`` if none can."""
+    """Split the fewest hot keys, up to a factor of two, that can level the others; ``None`` if they cannot."""
     sizes, keys = batch.sizes, len(batch.keys)
     turn = np.arange(keys) % (2 * count)
     dealt = np.where(turn < count, turn, 2 * count - 1 - turn)
@@ -71,7 +72,7 @@ def _levelled(batch: Batch, count: int) -> Blocks | None:
 
 
 def _parts(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Whole numbers nearly in proportion, whose sums along both axes are as given; the totals must be equal."""
+    """Integer matrix with the given row and column sums, nearly proportional; the totals must be equal."""
     # products of sizes in bytes exceed 64 bits
     down, across = (np.concatenate([[0], np.cumsum(each)]).astype(object) for each in (rows, columns))
     upto = np.outer(down, across) // down[-1]

@@ -1,9 +1,9 @@
-"""Receives tuples, keeps them in order of frequency, and seals a batch shortly before it is wanted.
+"""Receives tuples, keeps them in order of frequency, and seals each batch shortly before Spark reads it.
 
 Batches end at whole multiples of the interval since 1970, which is when Spark triggers. A batch is closed a little
-earlier, so that its blocks are planned and written by then (early release); what arrives from there on belongs to the
-next batch. A batch is sealed for every interval while the receiver runs, also where nothing came, so that windows move
-with time; not while the spool is full, nor for intervals that passed while a feed or a disk held the receiver up.
+earlier, so that its blocks are planned and written by then (early release); later tuples belong to the next batch. A
+batch is sealed for every interval while the receiver runs, even an empty one, so that windows move with time. No batch
+is sealed while the spool is full, nor for intervals during which a feed or a disk blocked the receiver.
 """
 
 import logging
@@ -33,7 +33,7 @@ from equipoise.microbatch.spool import BUCKET, Spool, Tasks, Tuples
 
 _PAUSE = 0.02  # seconds that the receiver waits for tuples at a time
 _LARGEST = 1 << 40  # size of a tuple, so that sums stay whole numbers
-_LATE_BATCHES = 3  # batches in a row that are not planned when the next ends, before that is an error
+_LATE_BATCHES = 3  # consecutive batches that may still be in planning when the next ends, before that is an error
 _log = logging.getLogger(__name__)
 
 
@@ -48,13 +48,13 @@ class Cutting:
     interval
         Seconds from batch to batch.
     early
-        Part of the interval by which a batch is closed before it is wanted.
+        Fraction of the interval by which a batch is closed before Spark reads it.
     method
         How a batch is cut into blocks: ``level``, or ``prompt`` for the paper's algorithm 2.
     blocks, buckets
-        p and r, numbers of blocks and of reduce buckets, to begin with.
+        p and r, initial numbers of blocks and of reduce buckets.
     least, most
-        Bounds within which both are changed with the load; equal to ``blocks`` and ``buckets`` where they stay fixed.
+        Bounds within which both follow the load; ``None`` for both keeps the numbers fixed.
     weight
         Column with the size of a tuple, at least 1; ``None`` where all are 1.
     spool_bytes
@@ -78,7 +78,7 @@ class Cutting:
         if not self.interval > 0:
             raise InvalidArgumentError(f"interval must exceed 0 seconds, got {self.interval}")
         if not 0 <= self.early < 1:
-            raise InvalidArgumentError(f"early is a part of the interval, from 0 to below 1, got {self.early}")
+            raise InvalidArgumentError(f"early is a fraction of the interval, from 0 to below 1, got {self.early}")
         if self.method not in BLOCKS:
             raise InvalidArgumentError(f"method must be one of {', '.join(BLOCKS)}, got {self.method!r}")
         whole("blocks", self.blocks, 1)
@@ -92,18 +92,18 @@ class Cutting:
 
 
 class Receiver:
-    """Runs in a thread of its own, and one more that seals.
+    """Reads a feed into a spool, in its own thread and one more that seals batches.
 
     Parameters
     ----------
     spool, feed
-        Where tuples are kept, and where they come from.
+        Destination and source of the tuples.
     schema
-        Their schema.
+        Schema of the tuples.
     cutting
         How they are cut into batches and blocks.
     clock
-        Seconds since 1970.
+        Returns seconds since 1970.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Receiver:
         self._sealed = 0
         self._expected = (1000.0, 100.0)
         self._seen = -1  # last batch of the query whose time is known
-        self._cut_before = 0  # batches to be processed yet that were cut before the numbers of tasks last changed
+        self._cut_before = 0  # unprocessed batches that were cut before the numbers of tasks last changed
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Go on where the receiver before ended, and begin to receive."""
+        """Recover the spool of the previous receiver, and start to receive."""
         self._spool.claim(self._schema, self._cutting.key)
         try:
             self._scale = self._new_scale()
@@ -147,7 +147,7 @@ class Receiver:
 
     @property
     def sealed(self) -> int:
-        """Number of batches that were sealed; raises what the receiver failed with, if it did."""
+        """Number of batches that were sealed; raises the error of the receiver if it failed."""
         if self._failure is not None:
             raise self._failure
         return self._sealed
@@ -158,7 +158,7 @@ class Receiver:
         return self._feed.is_done and self._buffer.size == 0 and (self._sealing is None or self._sealing.done())
 
     def forget(self, upto: int) -> None:
-        """Delete batches that were processed; the newest stays, which tells where the feed is."""
+        """Delete processed batches; the newest stays, since it holds the position of the feed."""
         self._spool.forget(min(upto, self._sealed - 1))
 
     def _new_scale(self) -> AutoScale | None:
@@ -205,30 +205,30 @@ class Receiver:
                 is_full = self._spool.bytes >= self._cutting.spool_bytes
                 if self._clock() >= self._cut:
                     if is_full and self._sealed > self._spool.released():
-                        self._cut += self._cutting.interval  # the query is behind: no batch more, a longer one
+                        self._cut += self._cutting.interval  # the query is behind: make this batch longer
                     else:
                         self._close()
                 pause = min(_PAUSE, max(0.0, self._cut - self._clock()))
-                if is_full:  # whoever sends must wait
+                if is_full:  # senders must wait
                     time.sleep(pause)
                     continue
                 chunk = self._feed.read(pause)
                 if chunk is not None:
                     self._take(chunk)
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks for batches
+        except BaseException as error:  # noqa: BLE001 - raised again by ``sealed``
             self._failure = error
 
     def _take(self, chunk: Chunk) -> None:
-        if chunk.letters and not self._spool.bury(chunk.letters) and not self._is_warned:
+        if chunk.dead_letters and not self._spool.add_dead_letters(chunk.dead_letters) and not self._is_warned:
             self._is_warned = True
             _log.warning(
                 "dead-letters.jsonl of %s is full: %d dead letters so far, further ones are only counted; delete it",
                 self._spool.folder,
-                self._spool.letters,
+                self._spool.dead_letter_count,
             )
         if chunk.table.num_rows:
             tuples = Tuples(chunk.table, self._clock(), chunk.position)
-            planned = self._planned(tuples)  # before they are kept: what cannot be planned must not come back
+            planned = self._planned(tuples)  # before they are stored: tuples that fail here must not be recovered
             self._spool.append(self._number, tuples)
             self._add(tuples, *planned)
         if chunk.table.num_rows or chunk.position is not None:
@@ -294,11 +294,11 @@ class Receiver:
         waiting = number + 1 - self._spool.released()
         decided = self._scaled(len(batch), len(batch.keys), waiting)
         late = {"seal_seconds": sealing, "ready_before_wanted": wanted - self._clock()}
-        backlog = {"waiting": waiting, "letters": self._spool.letters}
+        backlog = {"waiting": waiting, "dead_letters": self._spool.dead_letter_count}
         try:
-            self._spool.record({"batch": number} | measures | late | backlog | decided)
+            self._spool.add_batch_line({"batch": number} | measures | late | backlog | decided)
         except OSError as error:
-            _log.warning("batch %d is missing from the history of %s: %s", number, self._spool.folder, error)
+            _log.warning("batch %d is missing from batches.jsonl of %s: %s", number, self._spool.folder, error)
         self._sealed = number + 1
 
     def _blocks(self, batch: Batch, count: int) -> Blocks:
@@ -308,19 +308,19 @@ class Receiver:
         return BLOCKS[self._cutting.method](batch, count)
 
     def _scaled(self, rows: int, keys: int, waiting: int) -> dict[str, Any]:
-        """Let the numbers of tasks follow what the query says of its batches.
+        """Adapt the numbers of tasks to the processing times of the query's batches.
 
-        A batch that was cut before they last changed says nothing of them as they are.
+        A batch that was cut before the last change is ignored: its time belongs to the earlier numbers.
         """
-        told = [each for each in self._spool.times() if each[0] > self._seen]
-        if not told:
+        times = [each for each in self._spool.times() if each[0] > self._seen]
+        if not times:
             reason = "no batch was processed since"
             return {"load": None, "loads": [], "processed": [], "action": "keep", "reason": reason}
         action, loads = "keep", []
         reason = "the numbers of blocks and buckets are fixed"
         if self._scale is not None:
             reason = "the batches that were processed were cut before the last change"
-        for number, seconds in told:
+        for number, seconds in times:
             self._seen = number
             loads.append(seconds / self._cutting.interval)
             if self._cut_before:
@@ -332,7 +332,7 @@ class Receiver:
                 if scaled.action != "keep":
                     self._cut_before = waiting if waiting <= 1 else waiting + 1  # with the one that is processed now
                 self._spool.set_tasks(Tasks(scaled.maps, scaled.reduces, self._cutting.interval))
-        processed = [number for number, _ in told]
+        processed = [number for number, _ in times]
         return {"load": max(loads), "loads": loads, "processed": processed, "action": action, "reason": reason}
 
 
@@ -351,7 +351,7 @@ def cut_table(table: pa.Table, batch: Batch, blocks: Blocks, buckets: int) -> li
 
 
 def require_columns(schema: pa.Schema, cutting: Cutting) -> None:
-    """Refuse a key that is not there or cannot be hashed, and a weight that is no number."""
+    """Refuse a key that does not exist or cannot be hashed, and a weight that is not a number."""
     if cutting.weight is not None:
         place = schema.get_field_index(cutting.weight)
         if place < 0 or not (pa.types.is_integer(schema.types[place]) or pa.types.is_floating(schema.types[place])):
@@ -363,13 +363,13 @@ def require_columns(schema: pa.Schema, cutting: Cutting) -> None:
         known = (pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
         if not any(is_kind(kind) for is_kind in (*known, pa.types.is_binary)):
             raise InvalidArgumentError(
-                f"key column {name!r} is {kind}, which micro-batches cannot be planned by; use an integer, a float, a "
-                "boolean, a string or bytes, for example the text of it"
+                f"key column {name!r} has the type {kind}, by which micro-batches cannot be planned; use an integer, a "
+                "float, a boolean, a string or bytes, for example the column cast to string"
             )
 
 
 def _values(column: pa.ChunkedArray) -> Any:
-    """Values to hash; numbers have one width, so that a key hashes alike with and without NULLs beside it."""
+    """Values to hash; numbers are cast to one width, so that a key has the same hash with and without NULLs."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_floating(column.type):

@@ -1,11 +1,11 @@
-r"""Files of JSON lines that people can read and that damage shows in.
+r"""Files of JSON lines with checksums: readable for people, and damage is detected.
 
 A line is a JSON object that ends with the version of this format and a checksum::
 
     {"batch": 12, "rows": 100, "version": 1, "crc32": "8f3c01aa"}
 
 ``crc32`` is the CRC-32 of all bytes of the line before ``, "crc32"``. A last line without its end was being written
-when the process or the machine stopped, and is left out.
+when the process or the machine stopped, and is ignored.
 """
 
 import json
@@ -26,7 +26,7 @@ _BLOCK = 1 << 16
 
 
 def line_of(record: Mapping[str, Any]) -> bytes:
-    """A record as a line, with its end."""
+    """Return a record as a line, with its line end."""
     head = json.dumps({**record, "version": _VERSION}).encode()[:-1]
     return b'%s, "crc32": "%08x"}\n' % (head, zlib.crc32(head))
 
@@ -48,7 +48,7 @@ def records(data: bytes, where: str, first: int = 1) -> Iterator[dict[str, Any]]
 
 
 def add_records(path: Path, added: Sequence[Mapping[str, Any]], *, sync: bool) -> None:
-    """Write records to the end of a file, with ``sync`` to the disk, in place of a last line without an end."""
+    """Append records to a file, replacing an incomplete last line; with ``sync`` they survive a power cut."""
     is_new = not path.exists()
     with path.open("a+b") as file:
         file.truncate(_whole(file))

@@ -1,4 +1,4 @@
-"""Convert lines or rows together, and find those that cannot be converted in a bounded number of tries.
+"""Convert lines or rows in bulk, and find those that cannot be converted in a bounded number of tries.
 
 All of them are tried at once. Where that fails, blocks of 64 are tried, then halves of each bad block down to single
 lines or rows. A message whose rows are all bad would cost two tries for each row, so the tries on parts of blocks are
@@ -17,7 +17,7 @@ _TRIES = 4_000  # about 0.3 seconds; 2,000 rows if all are bad, 300 that are far
 
 
 class Tries:
-    """Conversions of parts of blocks that are left for the rows of one message, or for lines that came together."""
+    """Remaining conversions of parts of blocks for the rows of one message, or for lines that arrived together."""
 
     def __init__(self) -> None:
         self.left = _TRIES
@@ -26,18 +26,18 @@ class Tries:
 def salvaged(
     rows: Any, convert: Callable[[Any], pa.Table | str], show: Callable[[Any], str], tries: Tries
 ) -> tuple[list[pa.Table], list[DeadLetter]]:
-    """Tables of the lines or rows that can be converted, and dead letters of the others.
+    """Convert lines or rows; return tables of those that can be converted, and dead letters of the others.
 
     Parameters
     ----------
     rows
         A list of lines, or a record batch.
     convert
-        Returns a table with a row for each of the lines or rows it is given, or the reason why there is none.
+        Returns a table with a row for each line or row, or the reason why it cannot.
     show
-        Returns the text of the first of some lines or rows, for their dead letter.
+        Returns the text of the first of the lines or rows, for their dead letter.
     tries
-        What is left; fewer afterwards.
+        Remaining tries; reduced by this call.
     """
     found = convert(rows)
     if isinstance(found, pa.Table):
@@ -50,7 +50,7 @@ def salvaged(
         if tries.left < 2:
             reason = (
                 f"at least one of these {count} lines or rows cannot be read ({found}), and after {_TRIES:,} tries "
-                "they are not tried one by one; send those that are good again, and the others as they were expected"
+                "they are not tried one by one; correct the bad ones and send all of them again"
             )
             return [], [DeadLetter(f"{show(rows)} and {count - 1} more", reason, count)]
         tries.left -= 2

@@ -1,4 +1,4 @@
-"""Algorithm 4 of Prompt: map and reduce tasks are added and taken away so that batches end within their interval."""
+"""Algorithm 4 of Prompt: add and remove map and reduce tasks so that batches end within their interval."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -11,7 +11,7 @@ _CATCH_UP = 10
 
 @dataclass(frozen=True)
 class Scaled:
-    """What to run the next batch with, and why.
+    """Numbers of tasks for the next batch, and the reason.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ class AutoScale:
 
     Guarantees
     ----------
-    - Tasks are added only after ``patience`` consecutive batches above ``threshold``, and taken away only after as many
-      at or below ``threshold - step``.
+    - Tasks are added only after ``patience`` consecutive batches above ``threshold``, and removed only after as many at
+      or below ``threshold - step``.
     - After an action, the opposite one waits for ``patience`` batches.
     - Both numbers stay within their bounds.
 
@@ -43,22 +43,22 @@ class AutoScale:
     ----------------------
     The printed algorithm lists scale-out alone, with one counter that is never reset; here each direction has its own,
     reset by a batch that does not qualify, and fires at the d-th batch. Rate and keys are compared with what they were
-    at the last action. Where neither has changed, the print does nothing for ever; here both numbers change. The print
-    changes one task at a time, as ``stride=1`` does; with a longer stride a steep ramp is followed in one action, and
-    no task is taken away that would be added again at once: with 4 tasks, the load of 3 is a third more.
-    Batches that wait count as load, so that they are made up for.
+    at the last action. Where neither has changed, the print never acts again; here both numbers change. The print
+    changes one task at a time, as ``stride=1`` does. With a longer stride a steep ramp is followed in one action, and
+    no task is removed that would be added again at once: with 4 tasks, the load of 3 is a third more.
+    Waiting batches count as load, so that the backlog is worked off.
 
     Parameters
     ----------
     maps, reduces
         p and r to begin with.
     threshold, step
-        Part of the interval that a batch may take, and how far below it tasks are taken away.
+        Fraction of the interval that a batch may take, and how far below it tasks are removed.
     patience
-        d, consecutive batches before anything is done; the paper gives none.
+        d, consecutive batches before an action; the paper gives no value.
     stride
-        Most tasks of a stage that an action adds or takes away. 1 is the print. Above, of these as many as bring the
-        load, if it is shared out evenly, to the middle between the thresholds or below it.
+        Most tasks of a stage that an action adds or removes. 1 is the print. Above 1, an action changes as many as
+        bring the load, if it is shared evenly, to the middle between the thresholds or below it.
     least, most
         Bounds of both numbers.
 
@@ -113,9 +113,9 @@ class AutoScale:
         keys
             Keys of the batch.
         behind
-            Batches that wait to be processed and should not; they are to be made up for within ten batches.
+            Batches of the backlog, which is to be worked off within ten batches.
         """
-        told = f"the batch took {load:.0%} of its interval" + (f" and {behind} wait" if behind else "")
+        measured = f"the batch took {load:.0%} of its interval" + (f" and {behind} wait" if behind else "")
         load += behind / _CATCH_UP
         if self._last is None:
             self._last = (rate, keys)
@@ -129,8 +129,10 @@ class AutoScale:
             action = self._act("in", load, rate, keys)
         if action == "keep":
             self._quiet = {name: max(0, left - 1) for name, left in self._quiet.items()}
-        done = {"out": "tasks were added", "in": "tasks were taken away", "keep": "nothing was changed"}[action]
-        return Scaled(self.maps, self.reduces, action, f"{told}; {done}: {self.maps} map, {self.reduces} reduce tasks")
+        done = {"out": "tasks were added", "in": "tasks were removed", "keep": "nothing was changed"}[action]
+        return Scaled(
+            self.maps, self.reduces, action, f"{measured}; {done}: {self.maps} map, {self.reduces} reduce tasks"
+        )
 
     def _act(self, action: str, load: float, rate: float, keys: float) -> str:
         assert self._last is not None  # noqa: S101 - this tells the type checker

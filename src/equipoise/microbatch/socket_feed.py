@@ -1,14 +1,14 @@
 """Tuples from the network: JSON lines or an Arrow stream, from any number of senders.
 
-A sender is told ``{"accepted": n}``, in a line, when its first n lines or rows are on disk or among the dead letters.
-What it has sent beyond n when the connection breaks may be lost, and it should send it again. If the feed ends the
-connection because of an error, the last line is ``{"accepted": n, "error": "..."}``. To be sure that all has arrived
-a sender ends its side of the connection (``shutdown``) and reads to the end: closing a connection with acknowledgements
-unread makes the system throw away bytes that are still on their way. When the receiver falls behind it stops reading,
-which slows the sender down.
+The feed acknowledges with a line ``{"accepted": n}`` when the first n lines or rows of a sender are on disk or among
+the dead letters. If the connection breaks, later lines or rows may be lost, and the sender should send them again. If
+the feed ends the connection because of an error, the last line is ``{"accepted": n, "error": "..."}``. To be sure that
+everything has arrived, a sender shuts down its side of the connection (``shutdown``) and reads to the end: closing a
+connection with unread acknowledgements makes the system discard bytes in transit. When the receiver falls behind it
+stops reading, which slows the sender down.
 
-Senders are not trusted. Each connection is read and parsed in a thread of its own, so that a bad sender slows down
-itself, and everything that it may take is bounded by ``Limits``.
+Senders are not trusted. Each connection is read and parsed in its own thread, so that a bad sender only slows down
+itself, and its use of resources is bounded by ``Limits``.
 """
 
 import logging
@@ -31,15 +31,15 @@ from equipoise.microbatch.feeds import CHUNK_ROWS, Chunk, Feed
 from equipoise.microbatch.json_lines import parse_lines, unreadable
 
 FORMATS = ("json", "arrow")
-"""How tuples may be sent."""
+"""Formats in which tuples may be sent."""
 
-_PAUSE = 0.1  # seconds until what failed is tried again
+_PAUSE = 0.1  # seconds until a failed operation is tried again
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what senders may take.
+    """Bounds on the resources that senders may use.
 
     Memory is about ``waiting_bytes + connections * c``. With Arrow, ``c`` is up to four times ``message_bytes``: a
     message as sent, decompressed and converted, and the dictionaries of its stream. With the defaults that is 8 GiB, if
@@ -48,12 +48,12 @@ class Limits:
     Parameters
     ----------
     connections
-        Connections at a time; further ones are told so and closed.
+        Connections at a time; further ones get an error message and are closed.
     idle
         Seconds in which a sender must complete a line or an Arrow message; after that its connection is closed. With
         ``connect`` they are counted only while a line or a message has begun.
     waiting_bytes
-        Bytes of tuples that wait to be read, beyond which senders are slowed down.
+        Bytes of waiting tuples above which senders are slowed down.
     line_bytes
         Length of a line.
     message_rows, message_bytes
@@ -81,15 +81,15 @@ class SocketFeed(Feed):
     schema
         Schema of the tuples.
     host, port
-        Where to listen; loopback unless told otherwise. With ``connect`` where to connect to.
+        Address to listen on, loopback by default; with ``connect`` the address to connect to.
     format
         ``json`` for a JSON object a line, ``arrow`` for one Arrow stream a connection.
     connect
         Whether to connect to a sender instead of listening.
     patience
-        Seconds after which a sender that cannot be reached, or that no sender can be let in, is an error.
+        Seconds after which it is an error that a sender cannot be reached, or that no sender can be accepted.
     limits
-        Bounds on what senders may take.
+        Bounds on the resources that senders may use.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class SocketFeed(Feed):
 
     @property
     def port(self) -> int:
-        """Port that is listened to; of use where 0 was asked for."""
+        """Port that the feed listens on; chosen by the system if 0 was given."""
         return int(self._listening.getsockname()[1]) if self._listening is not None else self._address[1]
 
     @property
     def connections(self) -> int:
-        """Connections that are open."""
+        """Number of open connections."""
         return len(self._open)
 
-    def open(self, position: Any) -> None:  # noqa: ARG002 - what senders were told they need not send again
-        """Begin to listen, or to connect."""
+    def open(self, position: Any) -> None:  # noqa: ARG002 - senders repeat what was not acknowledged
+        """Start to listen, or to connect."""
         if self._connect:
             threading.Thread(target=self._connected, daemon=True).start()
             return
@@ -159,7 +159,7 @@ class SocketFeed(Feed):
             for each in arrived:
                 each.sender.accept(each.count)
 
-        letters = [letter for each in arrived for letter in each.letters]
+        letters = [letter for each in arrived for letter in each.dead_letters]
         return Chunk(pa.concat_tables([each.table for each in arrived]), None, acknowledge, letters)
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class SocketFeed(Feed):
                 raise
 
     def _refuse(self, connection: socket.socket) -> None:
-        """Close a connection that is one too many, and warn at the 1st, 2nd, 4th, 8th of them."""
+        """Close a connection above the limit, and log a warning at the 1st, 2nd, 4th, 8th of them."""
         self._refused += 1
         most = self._limits.connections
         if self._refused & (self._refused - 1) == 0:
@@ -221,7 +221,7 @@ class SocketFeed(Feed):
             sender.finish(f"{most} connections are open, and no more are let in; try again later")
 
     def _keep(self, connection: socket.socket) -> bool:
-        """Count a connection, to be ended with the feed; where that has ended already, end it now."""
+        """Register a connection, to be closed with the feed; close it now if the feed is closed."""
         with self._counting:
             if not self._closed.is_set():
                 self._open.add(connection)
@@ -250,7 +250,7 @@ class SocketFeed(Feed):
                 self._closed.wait(min(1.0, self._patience / 10))
                 continue
             connection.settimeout(None)
-            with suppress(OSError):  # a sender may be silent for long, and its machine may be gone
+            with suppress(OSError):  # detects a lost machine while a sender is silent for long
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._keep(connection):
                 self._receive(connection)
@@ -258,7 +258,7 @@ class SocketFeed(Feed):
             until = time.monotonic() + self._patience
 
     def _receive(self, connection: socket.socket) -> None:
-        """Read a connection to its end, and make room for another."""
+        """Read a connection to its end, and release it."""
         try:
             self._read_out(connection)
         except Exception:  # noqa: BLE001 - no descriptor or memory is left
@@ -267,7 +267,7 @@ class SocketFeed(Feed):
             self._forget(connection)
 
     def _read_out(self, connection: socket.socket) -> None:
-        """Read a connection to its end, say how that was, and account for everything that came."""
+        """Read a connection to its end, send the last acknowledgement or error, and account for unread bytes."""
         sender, where = Sender(connection), peer(connection)
         incoming = Incoming(connection, self._limits.idle, may_rest=self._connect)
         error = self._received(sender, incoming, where)
@@ -275,11 +275,11 @@ class SocketFeed(Feed):
         with suppress(OSError):  # a sender that is gone has had its last acknowledgement
             sender.finish(error)
             if (unread := incoming.drained()) and error is None:
-                reason = f"{unread:,} bytes follow the end of the stream, where none were expected"
+                reason = f"{unread:,} bytes follow the end of the stream, expected none"
                 self._report(sender, where, f"{reason}; send each Arrow stream over a connection of its own")
 
     def _received(self, sender: Sender, incoming: Incoming, where: str) -> str | None:
-        """Read all that a sender sends; the reason why its connection must end where there is one."""
+        """Read everything that a sender sends; return the error that ends its connection, if any."""
         try:
             if self._format == "arrow":
                 self._receive_arrow(sender, incoming)
@@ -293,15 +293,15 @@ class SocketFeed(Feed):
             return reason
         except RefusedError as error:
             return self._report(sender, where, str(error))
-        except Exception as error:  # noqa: BLE001 - bytes of a stranger must not end the feed
+        except Exception as error:  # noqa: BLE001 - untrusted bytes must not end the feed
             _log.exception("reading from %s failed", where)
             return self._report(sender, where, f"{type(error).__name__}: {error}; report this as a bug")
         return None
 
     def _report(self, sender: Sender, where: str, reason: str) -> str:
-        """Bury a letter, without text, about a stream that could not be read to its end."""
-        letter = f"{where}, after {sender.sent:,} lines or rows: {reason}"
-        self._waiting.put(Arrived(sender, 0, self._schema.empty_table(), [DeadLetter("", letter)]))
+        """Add a dead letter without text for a stream that could not be read to its end."""
+        described = f"{where}, after {sender.sent:,} lines or rows: {reason}"
+        self._waiting.put(Arrived(sender, 0, self._schema.empty_table(), [DeadLetter("", described)]))
         return reason
 
     def _receive_lines(self, sender: Sender, incoming: Incoming) -> None:

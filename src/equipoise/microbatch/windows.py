@@ -1,8 +1,8 @@
 """Sliding and tumbling windows over the results of micro-batches, kept incrementally.
 
 A window covers the last ``length`` batches and gives a result every ``slide`` batches. Each batch adds its buffers to
-the window's; what falls out is taken off by the inverse of the merge where there is one, and where there is none the
-keys that it touched are merged anew from the batches that are left.
+the window's. A batch that leaves the window is subtracted by the inverse of the merge. Without an inverse, its keys are
+merged again from the remaining batches.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ def moved_on(
     merge: Callable[[B, B], B],
     inverse: Callable[[B, B], B] | None,
 ) -> tuple[B, list[tuple[int, B]]]:
-    """Total and panes of one key without the panes before ``oldest``; where none is left the total means nothing.
+    """Total and panes of one key without the panes before ``oldest``; if no pane is left the total is undefined.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Window(Generic[K, B]):
         self._since = 0
 
     def add(self, batch: Mapping[K, B]) -> dict[K, B] | None:
-        """Take in the buffers of a batch; gives those of the window when a result is due, else ``None``."""
+        """Add the buffers of a batch; return those of the window when a result is due, else ``None``."""
         self._batches.append(dict(batch))
         for key, buffer in batch.items():
             self._totals[key] = self._merge(self._totals[key], buffer) if key in self._totals else buffer
@@ -107,9 +107,9 @@ class Window(Generic[K, B]):
             elif self._inverse is not None:
                 self._totals[key] = self._inverse(self._totals[key], buffer)
             else:
-                self._totals[key] = self._anew(key)
+                self._totals[key] = self._merged(key)
 
-    def _anew(self, key: K) -> B:
+    def _merged(self, key: K) -> B:
         first, *others = [batch[key] for batch in self._batches if key in batch]
         for other in others:
             first = self._merge(first, other)

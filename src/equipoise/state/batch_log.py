@@ -1,10 +1,11 @@
-"""What became of every batch, kept longer than its record in the log.
+"""The batch log: one row for each batch, kept longer than its record in the commit log.
 
 Files below the checkpoint's folder::
 
-    history/<last version, 20 digits>    sealed "history", format 1: a list of rows, oldest first
+    batch-log/<last version, 20 digits>    sealed "batch-log", format 1: a list of rows, oldest first
 
-A file is written with every summary of the log and holds the rows since the one before.
+A file is written with every summary of the commit log and holds the rows since the previous file. The batch log can be
+read without Spark, also while the query runs.
 """
 
 from collections.abc import Iterator
@@ -14,16 +15,21 @@ import msgspec
 
 from equipoise.errors import DamagedError, FormatError, UnknownFormatError
 from equipoise.framing import seal, unseal
-from equipoise.state.log import Commit, CommitLog
+from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.commit import Commit
+from equipoise.state.halves import undelivered_batch
+from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
-FOLDER = "history"
+FOLDER = "batch-log"
 FILES_KEPT = 500
 _FORMAT_VERSION = 1
+_NUMBERS = ("bound", "imbalance_before", "imbalance_after", "gain_seconds", "move_seconds", "move_bytes")
+_COUNTS = ("keys_moved", "groups_moved")
 
 
 def row(commit: Commit) -> dict[str, Any]:
-    """What is kept of a commit."""
+    """The row of a commit, as it is stored."""
     return {
         "batch": commit.batch,
         "version": commit.version,
@@ -37,33 +43,28 @@ def row(commit: Commit) -> dict[str, Any]:
 
 
 def write(log: CommitLog, head: int) -> None:
-    """Keep the rows up to version ``head``."""
+    """Write the rows since the last file, up to version ``head``."""
     names = _files(log.storage)
     if names and int(names[-1]) >= head:
-        return  # the batch is delivered again, and was written down the first time
+        return  # the batch is delivered again; its row was written the first time
     rows = [row(commit) for commit in log.latest(int(names[-1]) + 1 if names else 0, head)]
     log.storage.write(f"{FOLDER}/{head:020d}", seal(FOLDER, _FORMAT_VERSION, rows))
     for name in names[: max(0, len(names) + 1 - FILES_KEPT)]:
         log.storage.delete(f"{FOLDER}/{name}")
 
 
-def _files(storage: Storage) -> list[str]:
-    """Names of the files, oldest first; those of other names are somebody else's and stay."""
-    return sorted(name for name in storage.names(FOLDER) if name.isdigit())
-
-
 def rows(storage: Storage) -> Iterator[dict[str, Any]]:
-    """Every batch that is remembered, oldest first."""
+    """Rows of all known batches, oldest first: those of the files, then those of the commit log."""
     last = -1
-    for each in remembered(storage):
+    for each in stored_rows(storage):
         yield each
         last = each["version"]
     for commit in CommitLog(storage).kept(last + 1):
         yield row(commit)
 
 
-def remembered(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
-    """Rows that were written down, oldest first, from version ``first`` on; files that end before it are not read."""
+def stored_rows(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
+    """Rows of the files from version ``first`` on, oldest first; files that end before it are not read."""
     last = first - 1
     for name in _files(storage):
         if int(name) <= last:
@@ -84,3 +85,42 @@ def remembered(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
             if each["version"] > last:
                 yield each
                 last = each["version"]
+
+
+def batch_log_rows(path: str) -> list[dict[str, Any]]:
+    """Flat rows of all known batches, and whether each was delivered; times are in milliseconds.
+
+    Parameters
+    ----------
+    path
+        The query's ``checkpointLocation``.
+    """
+    storage = Storage(path)
+    Checkpoint(storage).require()
+    flat = [flat_row(each) for each in rows(storage) if each["batch"] >= 0]
+    due = undelivered_batch(storage, flat[-1]["batch"] + 1) if flat else None
+    return [each | {"delivered": each["batch"] != due} for each in flat]
+
+
+def flat_row(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored row as one dictionary without nested ones."""
+    decision = stored["decision"]
+    numbers = decision.get("numbers", {})
+    return {
+        "batch": stored["batch"],
+        "time": stored["time_ms"],
+        "watermark": stored["watermark_ms"] or None,
+        "plan": stored["plan"],
+        "next_plan": stored["next_plan"],
+        "action": decision["action"],
+        "applied": decision["applied"],
+        "reason": decision["reason"],
+        **stored["measures"],
+        **{name: numbers.get(name) for name in _NUMBERS},
+        **{name: None if numbers.get(name) is None else int(numbers[name]) for name in _COUNTS},
+    }
+
+
+def _files(storage: Storage) -> list[str]:
+    """Names of the files, oldest first; files with other names are ignored."""
+    return sorted(name for name in storage.names(FOLDER) if name.isdigit())

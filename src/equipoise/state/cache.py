@@ -1,9 +1,9 @@
-"""The copy of key groups that a machine keeps: an LMDB environment for each group.
+"""Local cache of key groups on a machine: an LMDB environment for each group.
 
-It only ever contains committed versions and may be deleted at any time: everything in it can be had again from the
-checkpoint. Processes of one machine share it. A commit does not wait for the disk, so after a loss of power the files
-may be anything; the cache therefore lives in a folder named after the running boot of the machine, and a new boot
-starts a new one. Where the system does not tell its boots apart, commits do wait.
+The cache only contains committed versions and may be deleted at any time: it is rebuilt from the checkpoint. All
+processes of a machine share it. A commit to the cache does not wait for the disk, so after a power cut its files are
+undefined. Its folder is therefore named after the current boot of the machine, and a new boot starts a new cache. Where
+the system has no boot id, commits do wait for the disk.
 """
 
 import errno
@@ -27,7 +27,7 @@ from equipoise.state.cached_entries import EMPTY, CacheReader, Record, write_ent
 from equipoise.state.environments import DAMAGE, ENVIRONMENTS, Environment
 
 FORMAT_VERSION = 2
-"""Of the files in the cache and the name of its folder; another one means another folder."""
+"""Format of the files in the cache; part of the folder's name, so another format uses another folder."""
 
 Entries = Iterable[tuple[bytes, bytes | None]]
 """Keys with their values, None for a deletion."""
@@ -43,18 +43,18 @@ class GroupCache:
     Parameters
     ----------
     folder
-        Folder on a local disk, for this query alone. The caches of earlier boots and runs in it are deleted.
+        Folder on a local disk, used only by this query. The caches of earlier boots and runs in it are deleted.
     number, run
-        Epoch of this run of the query, and its name among all. A checkpoint may be restored from a copy between two
-        runs, and then the same version has another content; within a run it never has. Of the caches of one boot
-        those of lower epochs are deleted: a task of an earlier run that comes late leaves those of later runs alone.
+        Epoch and unique name of this run of the query. If the checkpoint is restored from a copy between two runs, the
+        same version may have another content; within a run it never has. Of the caches of one boot, those of lower
+        epochs are deleted, so that a late task of an earlier run does not delete the caches of later runs.
     above
-        Folder above it that must be private, too.
+        Parent folder that must be private as well.
 
     Guarantees
     ----------
-    - The folder is made with mode 0700. One that exists is used only if it is not a symbolic link, belongs to this
-      user, and nobody else can write to it; its mode is never changed. The same holds for ``above``.
+    - The folder is created with mode 0700. An existing one is used only if it is not a symbolic link, belongs to this
+      user, and no other user can write to it; its mode is never changed. The same holds for ``above``.
     """
 
     def __init__(self, folder: Path, number: int = 0, run: str = "any", *, above: Path | None = None) -> None:
@@ -77,7 +77,7 @@ class GroupCache:
         return cls(parent / name, number, run, above=parent)
 
     def make(self) -> None:
-        """Make the folders that are absent, and refuse those that another user could change."""
+        """Create absent folders, and refuse folders that another user could change."""
         if self._above is not None:
             _make_private(self._above)
         parent = self.folder.parent
@@ -88,27 +88,27 @@ class GroupCache:
                 _delete_others(parent, self._start, self._number)
 
     def group(self, group_id: str) -> "CachedGroup":
-        """The group ``group_id``, empty if it is not there."""
+        """The group ``group_id``, empty if it is not cached."""
         return CachedGroup(self, _checked(group_id))
 
     def forget(self, group_id: str) -> None:
-        """Delete the group ``group_id``; nothing happens if it is not there."""
+        """Delete the group ``group_id``; nothing happens if it is not cached."""
         with _usable(self.folder):
             ENVIRONMENTS.discard(self.folder, _checked(group_id))
 
     def close(self) -> None:
-        """Close the files that this process has open; the cache can be used on, it opens them again."""
+        """Close the files that this process has open; they are opened again when the cache is used."""
         ENVIRONMENTS.close(self.folder)
 
 
 class CachedGroup:
-    """One group of a cache; it holds no file open by itself.
+    """One group of a cache; it does not keep files open.
 
     Guarantees
     ----------
-    - What a reader sees is one committed version, whatever other threads and processes do.
-    - A write happens wholly or not at all, also if the process is killed or the map has to grow.
-    - A damaged file is reported in the log, thrown away and taken for an empty group.
+    - A reader sees one committed version, whatever other threads and processes do.
+    - A write is atomic, also if the process is killed or the map has to grow.
+    - A damaged file is logged, deleted and treated as an empty group.
     """
 
     def __init__(self, cache: GroupCache, group_id: str) -> None:
@@ -116,51 +116,51 @@ class CachedGroup:
 
     @property
     def version(self) -> int:
-        """Batch of the last change applied, -1 for none."""
+        """Version of the last change applied, -1 for none."""
         try:
             with self.read() as entries:
                 return entries.version
-        except DamagedError:  # reported and thrown away by read()
+        except DamagedError:  # logged and deleted by read()
             return EMPTY
 
     @contextmanager
     def read(self) -> Iterator[CacheReader]:
-        """The entries at the present version, as long as the block lasts; look at their ``version`` first."""
+        """The entries at the current version, valid within the block; check their ``version`` first."""
         try:
             with self._environment() as environment, environment.transaction(write=False) as transaction:
                 yield CacheReader(transaction)
         except DAMAGE as error:
-            self._throw_away(error)
+            self._delete_damaged(error)
             raise DamagedError(
-                f"the cache of group {self.group_id} is damaged ({error}) and was thrown away; run the task again, "
-                "it will rebuild the group from the checkpoint"
+                f"the cache of group {self.group_id} is damaged ({error}) and was deleted; run the task again: it "
+                "rebuilds the group from the checkpoint"
             ) from error
 
     def apply(self, changes: Iterable[tuple[int, bool, Entries]], *, expected: int) -> int:
-        """Apply what later batches changed, in one transaction.
+        """Apply the changes of later batches, in one transaction.
 
         Parameters
         ----------
         changes
-            Version, whether the group starts anew before it, and entries of each change, versions ascending. They
-            are read again if the map has to grow; iterators are therefore taken into memory, other iterables not.
+            Version, whether the group is emptied before it, and entries of each change, versions ascending. They are
+            read again if the map has to grow; iterators are therefore copied into memory, other iterables not.
         expected
             Version that the changes continue.
 
         Returns
         -------
         int
-            The version now stored. Changes that another process has applied already are left out. If the group was
-            thrown away meanwhile and is older than ``expected``, nothing is applied, unless the first change starts
-            anew: look at the version again and collect more changes.
+            The version now stored. Changes that another process has already applied are skipped. If the group was
+            deleted in the meantime and is older than ``expected``, nothing is applied, unless the first change empties
+            the group: check the version again and collect more changes.
         """
         batches = [(version, reset, _repeatable(entries)) for version, reset, entries in changes]
         _require_ascending([version for version, _, _ in batches], expected)
 
         def work(environment: Environment, transaction: "lmdb.Transaction[bytes]") -> int:
             record = Record.load(transaction)
-            starts_anew = bool(batches) and batches[0][1]
-            if record.version < expected and not starts_anew:
+            is_reset = bool(batches) and batches[0][1]
+            if record.version < expected and not is_reset:
                 return record.version
             for version, reset, entries in batches:
                 if version > record.version:
@@ -182,9 +182,9 @@ class CachedGroup:
         version
             Version of the snapshot; it may be older than what is stored.
         entries
-            Of the snapshot, best in ascending order. Iterators are taken into memory, other iterables not.
+            Entries of the snapshot, best in ascending order. Iterators are copied into memory, other iterables not.
         expected
-            If given, do this only if the stored version still is this one.
+            If given, replace the group only if the stored version still is this one.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class CachedGroup:
             try:
                 return self._write_growing(work)
             except DAMAGE as error:
-                self._throw_away(error)
+                self._delete_damaged(error)
             return self._write_growing(work)
         except lmdb.Error as error:
             if error.code in _DISK:
@@ -223,7 +223,7 @@ class CachedGroup:
                 try:
                     with environment.transaction(write=True) as transaction:
                         return work(environment, transaction)
-                except lmdb.MapFullError:  # the transaction is undone: grow, and do it again
+                except lmdb.MapFullError:  # the transaction is rolled back: grow, and repeat it
                     environment.grow()
 
     @contextmanager
@@ -248,24 +248,24 @@ class CachedGroup:
     def _unusable(self, error: Exception) -> StorageError:
         return _unusable(f"the cache of group {self.group_id} in {self._cache.folder}", error)
 
-    def _throw_away(self, error: Exception) -> None:
-        _log.warning("the cache of group %s is damaged and thrown away: %s", self.group_id, error)
+    def _delete_damaged(self, error: Exception) -> None:
+        _log.warning("the cache of group %s is damaged and deleted: %s", self.group_id, error)
         self._cache.forget(self.group_id)
 
 
 def _delete_others(parent: Path, start: str, number: int) -> None:
-    """Delete what earlier formats, boots and runs have left; renamed first, so that nobody sees half of a cache."""
+    """Delete the caches of earlier formats, boots and runs; renamed first, so that no process sees half of a cache."""
     for other in parent.glob("cache-*"):
         of_boot, found = other.name.startswith(start), other.name.removeprefix(start)[:10]
         if not of_boot or (found.isdigit() and int(found) < number):
-            with suppress(OSError):  # another process was faster, or does not let go of it
+            with suppress(OSError):  # another process was faster, or has it in use
                 other.rename(parent / f"gone-{uuid.uuid4().hex}")
     for gone in parent.glob("gone-*"):
         shutil.rmtree(gone, ignore_errors=True)
 
 
 def _make_private(folder: Path) -> None:
-    """Make ``folder`` for this user alone, or refuse what is there if another user could change it."""
+    """Create ``folder`` for this user alone, or refuse an existing one that another user could change."""
     with _usable(folder):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
@@ -284,9 +284,9 @@ def _make_private(folder: Path) -> None:
 
 
 def _require_trusted(folder: Path) -> None:
-    """Refuse a ``folder`` in which users other than this one and root could rename, and a symbolic link of such a user.
+    """Refuse a ``folder`` in which users other than this one and root could rename files, or a symbolic link of theirs.
 
-    Where everybody may write, the sticky bit lets only the owner of a folder rename it.
+    In a folder that everybody may write to, the sticky bit lets only the owner of a folder rename it.
     """
     with _usable(folder):
         with suppress(FileExistsError):
@@ -303,9 +303,9 @@ def _require_trusted(folder: Path) -> None:
         raise _unsafe(folder, f"belongs to user {target.st_uid}")
     if target.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not target.st_mode & stat.S_ISVTX:
         raise StorageError(
-            f"the cache folder {folder} has mode {stat.S_IMODE(target.st_mode):04o}: other users could rename what the "
-            f"query keeps in it; `chmod go-w` it, or `chmod +t` it, or name a folder below it "
-            f"(cache={folder}/equipoise), which is made with mode 0700"
+            f"the cache folder {folder} has mode {stat.S_IMODE(target.st_mode):04o}: other users could rename the "
+            f"files of the query; `chmod go-w` it, or `chmod +t` it, or name a folder below it "
+            f"(cache={folder}/equipoise), which is created with mode 0700"
         )
 
 
@@ -334,7 +334,7 @@ def _unusable(what: str, error: Exception) -> StorageError:
 
 def _checked(group_id: str) -> str:
     if not (group_id.isascii() and group_id.isalnum()):
-        raise InvalidArgumentError(f"a group id is made of ASCII letters and digits, got {group_id!r}")
+        raise InvalidArgumentError(f"a group id consists of ASCII letters and digits, got {group_id!r}")
     return group_id
 
 
@@ -346,6 +346,6 @@ def _require_ascending(versions: Sequence[int], expected: int) -> None:
     for before, version in zip([expected, *versions], versions, strict=False):
         if version <= before:
             raise InvalidArgumentError(
-                f"changes must have ascending versions above {expected}, got {list(versions)}; leave out those that "
+                f"changes must have ascending versions above {expected}, got {list(versions)}; leave out versions that "
                 "the cache has, and sort the others"
             )

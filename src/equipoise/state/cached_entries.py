@@ -1,6 +1,6 @@
-r"""How the entries of a key group lie in its LMDB environment.
+r"""Layout of the entries of a key group in its LMDB environment.
 
-Stored keys and values, told apart by the length of the stored key::
+Stored keys and values, distinguished by the length of the stored key::
 
     1 to 495 bytes   an entry: key -> value
     511 bytes        an entry with a longer key: its first 495 bytes, 16 bytes of BLAKE2b of the whole key
@@ -8,8 +8,8 @@ Stored keys and values, told apart by the length of the stored key::
     496 bytes \xff   the record of the group
                      -> version, number of entries, bytes of all keys and values (8 bytes each, little-endian)
 
-LMDB takes keys of up to 511 bytes. Long keys with a common head lie together, right behind the head itself, but among
-themselves in the order of their digests: a scan sorts them, so it holds the keys of one head in memory.
+LMDB keys have at most 511 bytes. Long keys with a common head are neighbours, right behind the head itself, but among
+themselves ordered by their digests: a scan sorts them, so it holds the keys of one head in memory.
 """
 
 import struct
@@ -46,7 +46,7 @@ class Record:
         if stored is None:
             return cls()
         if len(stored) != _RECORD.size:
-            raise lmdb.CorruptedError(f"the record of the group has {len(stored)} bytes in place of {_RECORD.size}")
+            raise lmdb.CorruptedError(f"the record of the group has {len(stored)} bytes instead of {_RECORD.size}")
         return cls(*_RECORD.unpack(stored))
 
     def store(self, transaction: "lmdb.Transaction[bytes]") -> None:
@@ -61,9 +61,9 @@ def write_entries(
     *,
     to_empty: bool,
 ) -> None:
-    """Put or, for the value None, delete ``entries``, and keep count in ``record``.
+    """Put or, for the value None, delete ``entries``, and update the counts in ``record``.
 
-    ``to_empty`` says that the group was empty: entries in ascending order are then appended, which is faster.
+    With ``to_empty`` the group must be empty: entries in ascending order are then appended, which is faster.
     """
     count, size = record.count, record.size_bytes
     append = transaction.cursor().put
@@ -86,7 +86,7 @@ def write_entries(
 
 
 class CacheReader:
-    """The entries of a group at one version, as long as the transaction lasts.
+    """The entries of a group at one version, valid during the transaction.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class CacheReader:
         self._transaction = transaction
         record = Record.load(transaction)
         self.version = record.version
-        """Batch of the last change, -1 for none."""
+        """Version of the last change, -1 for none."""
         self.count = record.count
         """Number of entries."""
         self.size_bytes = record.size_bytes
@@ -114,7 +114,7 @@ class CacheReader:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values of ``keys``, in their order, None where there is none."""
         get = self.get
-        return [get(key) for key in keys]  # half the time of LMDB's getmulti, which gives the keys back, too
+        return [get(key) for key in keys]  # half the time of LMDB's getmulti, which returns the keys as well
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in ascending order of the key."""
@@ -145,7 +145,7 @@ class CacheReader:
     def _in_order(self, long_keys: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for key, stored in sorted(long_keys):
             content = self._transaction.get(stored)
-            if content is not None:  # always: what a transaction sees does not change
+            if content is not None:  # always: a transaction sees one version
                 yield key, _value(content)
 
 

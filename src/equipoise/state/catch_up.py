@@ -8,12 +8,13 @@ import msgspec
 from equipoise.errors import DamagedError
 from equipoise.state.cache import CachedGroup
 from equipoise.state.cached_entries import CacheReader
-from equipoise.state.log import Chain, Change
+from equipoise.state.commit import Change
+from equipoise.state.group_table import Chain
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import Section
 
 RECENT = 4
-"""Changes of a group that a task is told of; with a cache that is further behind it reads the log."""
+"""Latest changes of a group that are sent to a task; a task whose cache is further behind reads the log."""
 
 
 class Recent(msgspec.Struct, frozen=True, array_like=True):
@@ -43,17 +44,17 @@ def reading(
 ) -> CacheReader:
     """Bring a group to the version of ``recent``, or empty it where it has no state, and open it for reading.
 
-    Other tasks may work on the same cache, and a damaged one is thrown away when it is found out, so this looks again
-    until the version is the right one.
+    Other tasks may change the same cache, and a damaged cache is deleted when the damage is found. So the version is
+    checked after opening, and the attempt repeated until it is the right one.
 
     Parameters
     ----------
     cached
-        The group in the local cache; afterwards it is as the log says.
+        The group in the local cache; afterwards it has the version of ``recent``.
     recent
         The end of its chain; ``None`` where it has no state.
     sections
-        Fetches what is missing.
+        Fetches missing sections.
     chain
         Reads the whole chain from the log; called only where ``recent`` is not enough.
     stack
@@ -66,13 +67,13 @@ def reading(
             try:
                 reader = attempt.enter_context(cached.read())
             except DamagedError:
-                continue  # it was thrown away, and is rebuilt from the checkpoint
+                continue  # the cache was deleted, and is rebuilt from the checkpoint
             if reader.version == wanted:
                 stack.push(attempt.pop_all())
                 return reader
     raise DamagedError(
-        f"the cache of key group {cached.group_id} is at another version than {wanted} after {_TRIES} attempts; "
-        "give the query a cache folder of its own"
+        f"the cache of key group {cached.group_id} does not reach version {wanted} in {_TRIES} attempts: another "
+        "process changes it; give the query its own cache folder (cache=)"
     )
 
 
@@ -101,7 +102,7 @@ def _catch_up(cached: CachedGroup, recent: Recent | None, sections: SectionReade
 
 
 class _Puts:
-    """Entries of a snapshot, which can be gone through again."""
+    """Entries of a snapshot, which can be iterated again."""
 
     def __init__(self, sections: SectionReader, section: Section) -> None:
         self._sections = sections

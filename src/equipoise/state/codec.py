@@ -1,9 +1,9 @@
-"""Rows of state as bytes and back: MessagePack by position, read by the Spark schema they were declared with.
+"""Codec for rows of state: MessagePack by position, read with the Spark schema they were declared with.
 
-How each Spark type is stored, and what comes back:
+Stored form and Python type of each Spark type:
 
 ========================================  =============================  ==========================================
-type                                      stored as                      comes back as
+type                                      stored as                      returned as
 ========================================  =============================  ==========================================
 byte, short, integer, long                integer, shortest form         ``int``
 float, double                             64-bit float (float: rounded   ``float``
@@ -21,7 +21,7 @@ array, map, struct                        array, map, array              ``list`
 void                                      nil                            ``None``
 ========================================  =============================  ==========================================
 
-Every value may be NULL. numpy scalars and pandas timestamps are taken for what they mean; ``NaT`` is NULL.
+Every value may be NULL. numpy scalars and pandas timestamps are accepted for their value; ``NaT`` is NULL.
 Nothing is ever unpickled.
 """
 
@@ -41,7 +41,7 @@ from equipoise.errors import DamagedError, InvalidArgumentError
 
 Row = tuple[Any, ...]
 Schema = Mapping[str, Any]
-"""What ``StructType.jsonValue()`` gives."""
+"""Result of ``StructType.jsonValue()``."""
 
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -57,7 +57,7 @@ _REFUSED = (TypeError, ValueError, ArithmeticError, OSError, msgspec.MsgspecErro
 
 
 class _Kind(NamedTuple):
-    """How one type is stored: the form msgspec checks, and what has to be done before and after, if anything."""
+    """How one type is stored: the type that msgspec checks, and conversions before and after, if any."""
 
     stored: Any
     to_stored: Callable[[Any], Any] | None = None
@@ -65,7 +65,7 @@ class _Kind(NamedTuple):
 
 
 def _plain(value: object) -> object:
-    """What a numpy value means in plain Python; called by msgspec for what it does not know."""
+    """Convert a numpy value to plain Python; called by msgspec for types it does not know."""
     if isinstance(value, _NUMPY):
         return value.tolist()
     if isinstance(value, str):
@@ -83,18 +83,18 @@ class RowCodec:
 
     Guarantees
     ----------
-    - ``decode(encode(row))`` gives the row, each value as in the table of this module.
+    - ``decode(encode(row))`` returns the row, each value as in the table of this module.
     - A value that its field cannot hold (a fraction in a long, 300 in a byte, text in a number) is refused by name.
-    - Bytes that are not a row of this schema are ``DamagedError``; they never give a wrong row of other types.
+    - Bytes that are not a row of this schema raise ``DamagedError``; they never decode to a row of other types.
 
     Parameters
     ----------
     schema
         ``StructType.jsonValue()``.
     owner
-        What the rows belong to, for messages.
+        Owner of the rows, for messages.
     canonical
-        Equal rows give equal bytes, as keys need it: there is one NaN and one zero.
+        Whether equal rows have equal bytes, as keys need it: there is one NaN and one zero.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class RowCodec:
             values = self._row(values)
         try:
             data = _encode(values if self._to_stored is None else self._to_stored(values))
-            self._read(data)  # in C, a tenth of a microsecond: what cannot be read back is never stored
+            self._read(data)  # in C, a tenth of a microsecond: a row that cannot be read back is never stored
         except _REFUSED as error:
             raise self._refusal(values) from error
         return data
@@ -168,7 +168,7 @@ class RowCodec:
         return [decode(each) for each in data]
 
     def decode_list(self, data: bytes) -> list[Row]:
-        """The rows of one MessagePack array, as ``array_of`` makes it."""
+        """The rows of one MessagePack array, as made by ``array_of``."""
         try:
             rows = self._read_list(data)
             return rows if self._from_stored is None else [self._from_stored(row) for row in rows]
@@ -223,16 +223,16 @@ class KeyCodec:
 
     Guarantees
     ----------
-    - Keys that Spark groups together have equal bytes, others have not: -0.0 is 0.0, every NaN is the one NaN,
-      decimals have the scale of their type, timestamps are instants.
-    - Keys whose equality bytes cannot tell (collated strings, maps) are refused when the codec is made.
+    - Keys that Spark groups together have equal bytes, other keys do not: -0.0 is 0.0, all NaN are equal, decimals have
+      the scale of their type, timestamps are instants.
+    - Types whose equality does not follow from bytes (collated strings, maps) are refused when the codec is created.
 
     Parameters
     ----------
     schema
         ``StructType.jsonValue()`` of the key columns, at least one.
     owner
-        What the keys belong to, for messages.
+        Owner of the keys, for messages.
     """
 
     def __init__(self, schema: Schema, owner: str = "grouping key") -> None:
@@ -260,12 +260,12 @@ def _short(value: object) -> str:
 
 def _fields(schema: Any, what: str) -> list[dict[str, Any]]:
     if not isinstance(schema, Mapping) or schema.get("type") != "struct":
-        raise InvalidArgumentError(f"{what} must be a struct as StructType.jsonValue() gives it, got {_short(schema)}")
+        raise InvalidArgumentError(f"{what} must be a struct as from StructType.jsonValue(), got {_short(schema)}")
     return list(schema["fields"])
 
 
 def _for_struct(steps: list[Callable[[Any], Any] | None]) -> Callable[[Any], Row] | None:
-    """One step for a whole row, or None where no field needs one."""
+    """One conversion for a whole row, or None where no field needs one."""
     if not any(steps):
         return None
 
@@ -312,7 +312,7 @@ def _nullable(kind: _Kind) -> _Kind:
 
 
 def _kind_of(declared: Any, where: str, *, canonical: bool) -> _Kind:
-    """Kind of a type as it stands in the JSON of a schema, without NULL."""
+    """Kind of a type from the JSON of a schema, without NULL."""
     kind = _scalar(declared, canonical=canonical) if isinstance(declared, str) else None
     if kind is not None:
         return kind
@@ -368,7 +368,7 @@ def _canonical(value: Any) -> float:
 
 
 def _single(value: Any) -> float:
-    """Rounded to 32 bits, as a Spark float is; what is too large becomes infinite, as in Spark's cast."""
+    """Round to 32 bits, like a Spark float; values that are too large become infinite, as in Spark's cast."""
     number = _number(value)
     try:
         return float(struct.unpack("<f", struct.pack("<f", number))[0])
@@ -386,7 +386,7 @@ def _decimal(precision: int, scale: int) -> _Kind:
         number = Decimal(int(value)) if not isinstance(value, Decimal) else value
         if not number.is_finite():
             raise ValueError("expected a finite number")
-        rounded = number.quantize(unit, context=context)  # refuses what needs more digits than the precision
+        rounded = number.quantize(unit, context=context)  # refuses numbers with more digits than the precision
         return format(rounded or rounded.copy_abs(), "f")
 
     return _Kind(str, to_stored, lambda stored: Decimal(stored).quantize(unit, context=context))

@@ -1,18 +1,17 @@
-"""Make a checkpoint small: the changes of every key group become a snapshot, and what is not needed goes.
+"""Compaction of a checkpoint: replace the changes of every key group by a snapshot, and delete unneeded files.
 
-1. The epoch is claimed, as a query does that starts: nobody else commits from here on. A query that is seen to run is
-   not disturbed; the claim is refused.
-2. The last record is written once more under that epoch, so that no late record of another query takes its place.
-3. Snapshots are written to ``snapshots/compacted``, a folder that no query sweeps. Whoever is killed before the next
-   step leaves files that nothing refers to; the next compaction deletes them.
-4. A summary of the last version is written, which refers to the snapshots. It stands for the same state as before, and
-   both what it refers to and what the records say are there: whichever of the two a query reads, it goes on from the
-   same state.
-5. The epoch is checked. A query that claimed one before may have read the log before the summary was there, and needs
+1. The epoch is claimed, as by a query that starts: no other query commits from here on. If a running query is found,
+   the claim is refused and the query is not disturbed.
+2. The last record is written again under that epoch, so that no late record of another query replaces it.
+3. Snapshots are written to ``snapshots/compacted``, a folder that queries do not sweep. A compaction that is killed
+   before the next step leaves files without references; the next compaction deletes them.
+4. A summary of the last version is written, which refers to the snapshots. It describes the same state as before. The
+   files of the summary and those of the records both exist, so a query that reads either continues from the same state.
+5. The epoch is checked. A query that claimed one before may have read the log before the summary existed, and needs
    the old files: then nothing is deleted. A query that claims one later reads the summary.
-6. What the summary does not refer to is deleted, of files that compactions have written those of lower epochs: a
-   compaction that was paused here must not delete what a later one has written. Whoever is killed in between leaves
-   files that the next query or the next compaction deletes.
+6. Files without a reference in the summary are deleted. Of the files that compactions have written, only those of lower
+   epochs are: a compaction that was paused here must not delete files of a later one. A compaction that is killed here
+   leaves files that the next query or the next compaction deletes.
 
 No record of the log is changed or deleted. Versions before the last lose their files and cannot be read any more.
 """
@@ -25,10 +24,12 @@ from dataclasses import dataclass
 from equipoise.failpoints import failpoint
 from equipoise.names import unique_name
 from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.commit import Snapshot
 from equipoise.state.fencing import Epoch, claim
 from equipoise.state.garbage import FOLDERS, OUTPUTS, GarbageCollector
+from equipoise.state.group_table import Chain, GroupTable
 from equipoise.state.log import FOLDER as LOG
-from equipoise.state.log import Chain, CommitLog, GroupTable, Snapshot
+from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import FILE_HEAD_BYTES, SNAPSHOT, SectionWriter
 from equipoise.state.state_dump import group_entries
@@ -37,22 +38,22 @@ from equipoise.storage import Storage, StoredFile, Written
 COMPACTED = "snapshots/compacted"
 """Folder of the snapshots that a compaction writes."""
 
-PARTS = (*FOLDERS, OUTPUTS, LOG)
-"""Folders whose size is told."""
+MEASURED_FOLDERS = (*FOLDERS, OUTPUTS, LOG)
+"""Folders whose sizes are reported."""
 
-_FILE_BYTES = 16 << 20  # after so many a new file begins: a file goes only when all groups in it have moved on
+_FILE_BYTES = 16 << 20  # start a new file after so many: a file is deleted only when no group in it needs it any more
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did.
+    """Result of a compaction.
 
     Parameters
     ----------
     version
-        The version that stays.
+        The version that stays readable.
     groups, folded
-        Number of key groups, and of those that were written anew.
+        Number of key groups, and of those whose changes were folded into a new snapshot.
     before, after
         Bytes of each folder.
     """
@@ -65,19 +66,19 @@ class Compacted:
 
 
 def compact(
-    storage: Storage, *, take_over: bool = False, tell: Callable[[int, int], None] = lambda _done, _all: None
+    storage: Storage, *, take_over: bool = False, progress: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Compacted:
-    """Fold changes into snapshots and delete all that the last version does not need.
+    """Fold changes into snapshots and delete all files that the last version does not need.
 
     Parameters
     ----------
     storage
-        The checkpoint of a query that does not run.
+        The checkpoint of a query that is not running.
     take_over
-        Whether to go on where a query of another machine has not said that it ended; should it run, it stops with
+        Whether to continue if a query of another machine has not recorded its end; if it still runs, it stops with
         ``FencedError`` at its next commit.
-    tell
-        Called with the number of key groups that are folded, and of all that have to be.
+    progress
+        Called with the number of folded key groups, and of all groups to fold.
     """
     identity = Checkpoint(storage).require()
     before = _sizes(storage)
@@ -92,7 +93,7 @@ def compact(
                 return Compacted(-1, 0, 0, before, _sizes(storage))
             table = log.table(last.version)
             wanted = list(_worth_folding(storage, table))
-            chains, files = _folded(epoch, table, wanted, tell)
+            chains, files = _folded(epoch, table, wanted, progress)
             compacted = GroupTable(table.version, table.chains | chains, [*table.stored(), *files])
             _put_in_place(log, compacted, epoch, is_new=bool(chains))
             return Compacted(table.version, len(table.chains), len(chains), before, _sizes(storage))
@@ -101,7 +102,7 @@ def compact(
 
 
 def _worth_folding(storage: Storage, table: GroupTable) -> Iterator[str]:
-    """Groups with changes, and those whose snapshot lies in a file with parts that nobody needs."""
+    """Groups with changes, and groups whose snapshot lies in a file with unused sections."""
     live: Counter[str] = Counter()
     for chain in table.chains.values():
         if chain.snapshot and not chain.changes:
@@ -113,7 +114,7 @@ def _worth_folding(storage: Storage, table: GroupTable) -> Iterator[str]:
 
 
 def _folded(
-    epoch: Epoch, table: GroupTable, groups: list[str], tell: Callable[[int, int], None]
+    epoch: Epoch, table: GroupTable, groups: list[str], progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Chain], list[StoredFile]]:
     """The new chain of each group, and the files that hold the snapshots."""
     storage = epoch.storage
@@ -130,12 +131,12 @@ def _folded(
             chain = table.chains[group]
             section = writer.add(group, sorted(group_entries(chain, sections).items()))
             chains[group] = Chain(Snapshot(chain.version, section))
-            tell(len(chains), len(groups))
+            progress(len(chains), len(groups))
     return chains, [each.stored_as(path) for path, each in written.items()]
 
 
 def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch, *, is_new: bool) -> None:
-    """Say where the state is now, unless that is where it was, and delete the rest."""
+    """Write the summary if there are new snapshots, and delete all other files."""
     storage = log.storage
     failpoint("compact.before-summary")
     epoch.check()
@@ -153,4 +154,4 @@ def _put_in_place(log: CommitLog, table: GroupTable, epoch: Epoch, *, is_new: bo
 
 
 def _sizes(storage: Storage) -> dict[str, int]:
-    return {folder: storage.usage(folder) for folder in PARTS}
+    return {folder: storage.usage(folder) for folder in MEASURED_FOLDERS}

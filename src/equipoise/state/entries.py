@@ -1,4 +1,4 @@
-"""Keys and values of the entries inside a group: how they are built and taken apart.
+"""Keys and values of the entries in a group: layout, building and parsing.
 
 Layout of the keys, integers big-endian so that byte order is numeric order::
 
@@ -8,12 +8,12 @@ Layout of the keys, integers big-endian so that byte order is numeric order::
 
 The fingerprint is a signed 64-bit integer in two's complement. Tag 0 is a timer: its suffix is its time. Tags 1 to
 255 are the variables: the suffix is empty (value), the number of a chunk in 8 bytes (list), or the user's key (map).
-Times are milliseconds since 1970, in 8 bytes; what lies before is taken as 0.
+Times are milliseconds since 1970, in 8 bytes; earlier times are stored as 0.
 
 Layout of the values::
 
     00 | payload                    never expires
-    01 | expiry 8 | payload         is gone once the processing time has reached the expiry
+    01 | expiry 8 | payload         expires when the processing time reaches the expiry
 
 Spaces 01 and 02 are indices with empty values, written and deleted together with their entries.
 """
@@ -36,7 +36,7 @@ _TIME = struct.Struct(">Q")
 
 
 class Entry(NamedTuple):
-    """A key of space 0, taken apart."""
+    """The fields of a key of space 0."""
 
     fingerprint: int
     key: bytes
@@ -45,12 +45,12 @@ class Entry(NamedTuple):
 
 
 def fingerprint_prefix(fingerprint: int) -> bytes:
-    """What the keys of all entries with this fingerprint begin with."""
+    """Common prefix of the keys of all entries with this fingerprint."""
     return struct.pack(">Bq", 0, fingerprint)
 
 
 def entry_prefix(fingerprint: int, key: bytes) -> bytes:
-    """What the keys of all entries of one grouping key begin with."""
+    """Common prefix of the keys of all entries of one grouping key."""
     return _HEAD.pack(0, fingerprint, len(key)) + key
 
 
@@ -60,7 +60,7 @@ def entry_key(prefix: bytes, tag: int, suffix: bytes = b"") -> bytes:
 
 
 def parse_entry(key: bytes) -> Entry:
-    """The parts of an entry's key."""
+    """Parse the key of an entry."""
     if len(key) <= _HEAD.size or key[0] != 0:
         raise _damage("the key of a state entry", key)
     _, fingerprint, length = _HEAD.unpack_from(key)
@@ -71,12 +71,12 @@ def parse_entry(key: bytes) -> Entry:
 
 
 def pack_time(time: int) -> bytes:
-    """A time in 8 bytes that sort like it, kept within 0 and 2**63 - 1."""
+    """Encode a time in 8 bytes that sort like the time, clipped to 0 and 2**63 - 1."""
     return _TIME.pack(min(max(time, 0), _LAST))
 
 
 def unpack_time(data: bytes) -> int:
-    """The time that ``pack_time`` was given."""
+    """Decode a time from ``pack_time``."""
     if len(data) != _TIME.size:
         raise _damage("a time", data)
     return int(_TIME.unpack(data)[0])
@@ -100,7 +100,7 @@ def parse_due(key: bytes) -> tuple[int, bytes]:
 
 
 def with_expiry(payload: bytes, expiry: int | None) -> bytes:
-    """The stored value: a payload and when it expires, if ever."""
+    """Build the stored value from a payload and its expiry, if any."""
     return b"\x00" + payload if expiry is None else b"\x01" + pack_time(expiry) + payload
 
 
@@ -114,9 +114,9 @@ def split_value(value: bytes) -> tuple[int | None, bytes]:
 
 
 def companions(key: bytes, value: bytes) -> list[bytes]:
-    """Keys of the index entries that belong to an entry; they move, and go, with it.
+    """Keys of the index entries that belong to an entry; they are moved and deleted with it.
 
-    All entries under one ``fingerprint_prefix``, with their companions, are all there is of that fingerprint.
+    All entries under one ``fingerprint_prefix`` and their companions are the complete state of that fingerprint.
     """
     entry = parse_entry(key)
     if entry.tag == TIMERS:

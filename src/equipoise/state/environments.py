@@ -1,14 +1,14 @@
-"""The LMDB environments that this process has open: each at most once, not too many, closed when nobody uses them.
+"""Pool of the LMDB environments that this process has open: each at most once, a bounded number, closed when unused.
 
-A folder of environments looks like this; every process of the machine may use it at the same time::
+Layout of a folder of environments; all processes of the machine may use it at the same time::
 
-    lock            held shared while an environment is opened, exclusively while one is taken away
+    lock            held shared while an environment is opened, exclusively while one is removed
     groups/NAME/    an environment: data.mdb and lock.mdb
-    gone/           environments taken away, being deleted
+    gone/           removed environments, being deleted
 
-An environment is taken away by renaming it first. Whoever has it open keeps its copy until the next use, which sees
-that the file behind the name is another one. Without the lock, a process could open ``lock.mdb`` of the old folder and
-``data.mdb`` of its successor, and two writers would not know of each other.
+An environment is renamed before it is deleted. A process that has it open keeps its copy until the next use, which
+finds another file behind the name. Without the lock, a process could open ``lock.mdb`` of the old folder and
+``data.mdb`` of its successor, and two writers would not see each other.
 
 LMDB writes ``data.mdb`` with system calls, which report a full disk. It maps ``lock.mdb``, its table of readers, as a
 sparse file: a write to a page without a block kills the process (SIGBUS). So the blocks of ``lock.mdb`` are written
@@ -38,7 +38,7 @@ if sys.platform != "win32":
 
 
 def _affordable() -> int:
-    """Each environment takes three file descriptors: less than half of what the process may have."""
+    """Number of environments, of three file descriptors each, that takes less than half of the process's limit."""
     if sys.platform == "win32":
         return 128
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -46,13 +46,13 @@ def _affordable() -> int:
 
 
 MOST_OPEN = _affordable()
-"""Environments kept open though unused: a task that visits more groups than that opens every one of them anew."""
+"""Unused environments that stay open; a task with more groups than that opens each environment again for each use."""
 
 READERS = 126
-"""Readers of one environment at a time, of all processes."""
+"""Readers that one environment admits at a time, over all processes."""
 
 LOCK_BYTES = 192 + (READERS - 1) * 64
-"""Length that LMDB gives ``lock.mdb``: a head and a slot for each reader, 64 bytes each; two pages."""
+"""Length of ``lock.mdb`` in LMDB: a head and a slot for each reader, 64 bytes each; two pages."""
 
 DAMAGE = (
     lmdb.CorruptedError,
@@ -61,7 +61,7 @@ DAMAGE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-"""What LMDB raises for a data file that is not a sound one."""
+"""Errors that LMDB raises for a damaged data file."""
 
 _UNREADABLE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL, errno.EIO}
 _log = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ _log = logging.getLogger(__name__)
 class Environment:
     """An open LMDB environment whose map grows with its contents.
 
-    The map may only change while this process has no transaction in it, so ``resize`` waits for other threads, and a
-    thread that reads may not write.
+    The map may only be resized while this process has no open transaction, so ``resize`` waits for other threads, and
+    a thread that reads may not write.
 
     Parameters
     ----------
@@ -84,15 +84,15 @@ class Environment:
     def __init__(self, path: Path, *, sync: bool) -> None:
         self.path, self.users, self.retired = path, 0, False
         _reserve_lock_table(path)
-        # a map size of 0 means: as stored, 1 MiB if new
+        # a map size of 0: the stored size, 1 MiB if new
         self._lmdb = lmdb.open(str(path), map_size=0, max_readers=READERS, sync=sync, metasync=False)
         self._identity = _identity(path)
         self._gate = threading.Condition()
         self._inside: list[int] = []
         pages = self._lmdb.info()["last_pgno"] + 1
         if self._identity is None or self._identity[2] < pages * self._lmdb.stat()["psize"]:
-            # Reading a mapped page behind the end of the file would kill the process. LMDB may leave the last
-            # pages unwritten if they are free; such a file is given up, too, as nothing tells it from a cut one.
+            # Reading a mapped page behind the end of the file would kill the process. LMDB may leave the last pages
+            # unwritten if they are free; such a file is treated as damaged too, as it looks like a truncated one.
             self._lmdb.close()
             raise lmdb.CorruptedError(f"{path}: the data file ends before its page {pages}")
         self._lmdb.reader_check()
@@ -100,7 +100,7 @@ class Environment:
 
     @property
     def current(self) -> bool:
-        """Whether the path still leads to the file that is open."""
+        """Whether the path still refers to the open file."""
         found = _identity(self.path)
         return found is not None and self._identity is not None and found[:2] == self._identity[:2]
 
@@ -120,14 +120,14 @@ class Environment:
         self.resize(2 * self._lmdb.info()["map_size"])
 
     def resize(self, map_size: int) -> None:
-        """Change the map to ``map_size`` bytes, or to what another process made of it for 0."""
+        """Resize the map to ``map_size`` bytes; 0 adopts the size that another process has set."""
         with self._gate:
             self._refuse_if_reading(threading.get_ident())
             self._gate.wait_for(lambda: not self._inside)
             self._lmdb.set_mapsize(map_size)
 
     def close(self) -> None:
-        """Close the environment; nobody may be using it."""
+        """Close the environment, which must not be in use."""
         self._lmdb.close()
 
     def _begin(self, thread: int, *, write: bool) -> "lmdb.Transaction[bytes]":
@@ -138,7 +138,7 @@ class Environment:
                 self._inside.append(thread)
             try:
                 return self._lmdb.begin(write=write)
-            except lmdb.MapResizedError:  # another process wrote more than our map shows
+            except lmdb.MapResizedError:  # another process has written beyond this map
                 self._leave(thread)
             except BaseException:
                 self._leave(thread)
@@ -153,8 +153,8 @@ class Environment:
     def _refuse_if_reading(self, thread: int) -> None:
         if thread in self._inside:
             raise MismatchError(
-                f"this thread is reading the cache of group {self.path.name}, and its map can only grow when nobody "
-                "does; leave the `with ... .read()` block first"
+                f"this thread is reading the cache of group {self.path.name}, whose map can only grow while no thread "
+                "reads it; leave the `with ... .read()` block first"
             )
 
 
@@ -167,9 +167,9 @@ class Environments:
 
     @contextmanager
     def using(self, folder: Path, name: str, *, sync: bool) -> Iterator[Environment]:
-        """The environment ``name`` of ``folder``, made if it is absent and made anew if it is damaged.
+        """The environment ``name`` of ``folder``, created if it is absent and replaced if it is damaged.
 
-        ``FileNotFoundError`` if ``folder`` itself or its ``groups`` are absent.
+        Raises ``FileNotFoundError`` if ``folder`` itself or its ``groups`` are absent.
         """
         path = folder / "groups" / name
         with self._lock:
@@ -190,7 +190,7 @@ class Environments:
                     environment.close()
 
     def discard(self, folder: Path, name: str) -> None:
-        """Delete the environment ``name`` of ``folder``; users of it finish with what they have."""
+        """Delete the environment ``name`` of ``folder``; its present users keep their open copy."""
         with self._lock:
             self._retire(folder / "groups" / name)
         gone = folder / "gone" / uuid.uuid4().hex
@@ -203,13 +203,13 @@ class Environments:
         shutil.rmtree(gone, ignore_errors=True)
 
     def close(self, folder: Path) -> None:
-        """Close all environments of ``folder``, those in use as soon as they are not."""
+        """Close all environments of ``folder``, those in use when their users are done."""
         with self._lock:
             for path in [path for path in self._open if path.parent.parent == folder]:
                 self._retire(path)
 
     def leave_to_parent(self) -> None:
-        """Forget, in a forked child, what belongs to its parent: LMDB's handles must not be used in both."""
+        """Drop the parent's environments in a forked child: LMDB handles must not be used in both processes."""
         self._open, self._lock = OrderedDict(), threading.RLock()
 
     def _opened_or_renewed(self, folder: Path, name: str, *, sync: bool) -> Environment:
@@ -243,9 +243,9 @@ def _opened(folder: Path, name: str, *, sync: bool) -> Environment:
 
 
 def _reserve_lock_table(path: Path) -> None:
-    """Write the blocks of ``lock.mdb`` if it is absent; raise ``OSError`` where the disk has no room for them.
+    """Write the blocks of ``lock.mdb`` if it is absent; raise ``OSError`` if the disk has no room for them.
 
-    The file gets its name when it is complete, so no process can open it before.
+    The file gets its name when it is complete, so no process can open it earlier.
     """
     table = path / "lock.mdb"
     if table.exists():
@@ -278,7 +278,7 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 @contextmanager
 def _folder_lock(folder: Path, *, exclusive: bool) -> Iterator[None]:
-    if sys.platform == "win32":  # which does not let go of files in use, so none is taken away under a user
+    if sys.platform == "win32":  # which does not rename files in use, so an environment in use is never removed
         yield
         return
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

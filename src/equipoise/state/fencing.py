@@ -1,13 +1,14 @@
-"""One query at a time on a checkpoint: epochs that fence off whoever came before.
+"""One query at a time on a checkpoint: epochs that fence off earlier queries.
 
-A query that starts writes ``epochs/<number, 10 digits>-<owner>``, with a number above all that are there, and lists
-the folder again. If another claim has the same number, it withdraws its own and begins anew: the second writer sees the
-first, so no two queries ever go on under one number, and the highest number is in force. Every commit is followed by
-such a look, and every delivery is preceded and followed by one, so a query that was taken over, even one that hung for
-hours, finds out before it delivers anything. A query whose claim is gone stops, too: the checkpoint was replaced. This
-needs a store that lists what was written (``Abilities.list_after_write``), and nothing else: no lock, no clock.
+A query that starts writes a claim ``epochs/<number, 10 digits>-<owner>``, with a number above all existing ones, and
+lists the folder again. If another claim has the same number, it withdraws its own and starts over: the second writer
+sees the first, so two queries never continue under one number, and the highest number is in force. The claim is
+re-checked after each commit, and before and after each delivery. So a query that was taken over, even one that hung for
+hours, finds out before it delivers anything. A query whose claim is missing stops as well: the checkpoint was replaced.
+This needs a store whose listings contain every completed write (``Abilities.list_after_write``), but no lock and no
+clock.
 
-Where it can be seen that the query in force is alive, because it runs on this machine, a second one is refused instead.
+If the query in force runs on this machine and is alive, a second query is refused instead.
 
 Stored form, inside the envelope of ``equipoise.framing``, kind ``epoch``, format 1: machine, process id, start time of
 the process in clock ticks since boot.
@@ -45,22 +46,19 @@ FOLDER = "epochs"
 _KIND, _FORMAT_VERSION = "epoch", 1
 _RELEASED = ".released"
 _NAME = re.compile(r"\d{10}-\w+")
-_ACCUSING = (
-    LogBrokenError,
-    FormatError,
-    MismatchError,
-)  # they tell the user to restore a checkpoint, or to begin a new one
+_CALLS_FOR_RESTORE = (LogBrokenError, FormatError, MismatchError)  # ask the user to restore or replace the checkpoint
 
 Tenancy = Literal["free", "running", "ended", "gone", "elsewhere"]
-"""Who holds a checkpoint: nobody ever did; a process of this machine; a query that said it has ended; a process of this
-machine that is gone without saying so; a process that cannot be seen from here."""
+"""Who holds a checkpoint: ``free``, no query so far; ``running``, a process of this machine; ``ended``, a query that
+recorded its end; ``gone``, a process of this machine that died without recording it; ``elsewhere``, a process whose
+liveness cannot be checked from this host."""
 
 _TENANCIES: tuple[Tenancy, ...] = ("running", "elsewhere", "ended", "gone")
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The right to commit, until somebody claims a higher one.
+    """The right to commit to a checkpoint, until another query claims a higher epoch.
 
     Parameters
     ----------
@@ -69,7 +67,7 @@ class Epoch:
     number
         Counts the queries that were started on it, from 1.
     owner
-        Name of this one among all.
+        Unique name of this query.
     exclusive
         Whether a version of the log has one record, created only if it is absent; see ``equipoise.state.log``.
     """
@@ -85,30 +83,30 @@ class Epoch:
         return f"{self.number:010d}-{self.owner}"
 
     def check(self) -> None:
-        """Refuse to go on where another query has taken over.
+        """Raise ``FencedError`` if another query has taken over.
 
-        A claim of the same number is being withdrawn and takes over nothing.
+        A claim of the same number is about to be withdrawn and does not count.
         """
         claims = _claims(self.storage)
         in_force = max(claims, default="")
         if in_force and _number(in_force) > self.number:
             raise FencedError(
                 f"another query has taken over {self.storage.location} (epoch {in_force}, this one is {self.name}); "
-                "this query stops; the other one goes on from the last commit, and delivers it if that is still due"
+                "this query stops; the other one continues from the last commit, and delivers it if that is still due"
             )
         if self.name not in claims:
             raise StorageError(
-                f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops: the "
-                "checkpoint was deleted or replaced while the query ran; restore "
-                "it from a copy, or begin a new one"
+                f"{self.storage.at(FOLDER)} has lost the claim {self.name} of this query, which stops: the checkpoint "
+                "was deleted or replaced while the query ran; restore it from a copy, or start with a new one"
             )
 
     @contextmanager
     def reported_first(self) -> Iterator[None]:
-        """Where the block fails and another query has taken over, report that.
+        """If the block fails and another query has taken over, raise ``FencedError`` instead of the failure.
 
-        The other query deletes files and records that this one still wants, so most failures follow from it. Where that
-        cannot be told, the checkpoint is not called broken: a query that was taken over would find it so.
+        The other query deletes files and records that this one still needs, so it causes most failures. If this cannot
+        be checked, an error that calls the checkpoint broken is not raised either: to a query that was taken over the
+        checkpoint looks broken.
         """
         try:
             yield
@@ -116,13 +114,13 @@ class Epoch:
             try:
                 self.check()
             except StorageError as unknown:
-                if isinstance(error, _ACCUSING):
+                if isinstance(error, _CALLS_FOR_RESTORE):
                     raise unknown from error
                 error.add_note(f"Whether another query has taken over could not be checked: {unknown}")
             raise
 
     def release(self) -> None:
-        """Say that this query has ended, so that the next one may start at once."""
+        """Record that this query has ended, so that the next one may start at once."""
         if self.storage.exists(f"{FOLDER}/{self.name}"):
             self.storage.write(f"{FOLDER}/{self.name}{_RELEASED}", b"")
 
@@ -135,7 +133,7 @@ def claim(
     above: int = 0,
     take_over: bool = True,
 ) -> Epoch:
-    """Take over a checkpoint.
+    """Claim the next epoch of a checkpoint.
 
     Parameters
     ----------
@@ -144,17 +142,17 @@ def claim(
     is_active_here
         Whether the query of an owner, started by this process, still runs.
     exclusive
-        As the checkpoint's ``Identity`` says; default: as the abilities of the store allow.
+        The value in the checkpoint's ``Identity``; default: by the abilities of the store.
     above
-        An epoch that is known to have been in force, should its claim be lost.
+        Highest epoch that is known from the log, in case its claim is lost.
     take_over
-        Whether to fence off a query of another machine, whose liveness cannot be checked from here.
+        Whether to fence off a query of another machine, whose liveness cannot be checked from this host.
     """
     if not storage.abilities.list_after_write:
         raise InvalidArgumentError(
-            f"the store of {storage.location} does not state that a listing has every file that was written before "
-            "(Abilities.list_after_write), and without that two queries could run on one checkpoint and not see each "
-            "other; keep the checkpoint on a local disk, HDFS, S3, GCS or Azure"
+            f"the store of {storage.location} does not guarantee that a listing has every file that was written before "
+            "(Abilities.list_after_write); two queries could run on one checkpoint without noticing each other; keep "
+            "the checkpoint on a local disk, HDFS, S3, GCS or Azure"
         )
     exclusive = storage.abilities.create_if_absent if exclusive is None else exclusive
     process = _this_process()
@@ -176,7 +174,7 @@ def claim(
 
 
 def tenancy(storage: Storage) -> Tenancy:
-    """Who holds a checkpoint, as far as it can be seen from here; claims nothing."""
+    """Who holds a checkpoint, as far as this host can check; read-only."""
     found = {_tenant(storage, name) for name in _highest(_claims(storage))}
     return next((each for each in _TENANCIES if each in found), "free")
 
@@ -191,7 +189,7 @@ def _tenant(storage: Storage, name: str) -> Tenancy:
 
 
 def _claims(storage: Storage) -> list[str]:
-    """Names of the claims; files of other names are somebody else's and stay."""
+    """Names of the claims; files with other names are ignored."""
     return [name for name in storage.names(FOLDER) if _NAME.fullmatch(name)]
 
 
@@ -200,7 +198,7 @@ def _number(name: str) -> int:
 
 
 def _highest(claims: list[str]) -> list[str]:
-    """Claims of the highest number: one, and any whose query died before it could withdraw it."""
+    """Claims of the highest number: one, plus claims of queries that died before they could withdraw them."""
     number = max(map(_number, claims), default=0)
     return [name for name in claims if _number(name) == number]
 
@@ -216,16 +214,16 @@ def _refuse_if_alive(storage: Storage, name: str, is_active_here: Callable[[str]
         return  # another query is taking over at this moment; the check after the claim decides
     if machine != _machine():
         if take_over:
-            return  # cannot be seen from here; it is fenced off
+            return  # its liveness cannot be checked; it is fenced off
         raise CheckpointInUseError(
-            f"a query of the machine {machine.split(' ')[0]} has not said that it ended, and from here it cannot be "
-            f"seen whether it runs on {storage.location}; stop it first, or take it over if it is gone"
+            f"a query of the machine {machine.split(' ')[0]} has not recorded its end, and this host cannot check "
+            f"whether it still runs on {storage.location}; stop it first, or take over if it is gone"
         )
     alive = is_active_here(name[11:]) if process == os.getpid() else _runs(process, started)
     if alive:
         raise CheckpointInUseError(
             f"a query of process {process} is running on {storage.location}; stop it first, "
-            "or give this query a checkpoint of its own"
+            "or give this query its own checkpoint"
         )
 
 
@@ -245,12 +243,12 @@ def _read(storage: Storage, path: str) -> tuple[str, int, int]:
 
 
 def _this_process() -> list[str | int]:
-    """What a claim says of its process."""
+    """The payload of a claim: machine, process id and start time."""
     return [_machine(), os.getpid(), _started(os.getpid())]
 
 
 def _machine() -> str:
-    """Where process numbers mean the same: a machine since its start, or one of its containers."""
+    """Name of the scope of process ids: a machine since its last boot, or one of its containers."""
     if not _PROCESSES.exists():
         return platform.node()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -258,20 +256,20 @@ def _machine() -> str:
 
 
 def _runs(process: int, started: int) -> bool:
-    """Whether the process that made a claim still runs; without /proc, whether one of its number does."""
+    """Whether the process that made a claim still runs; without /proc, whether any process has its id."""
     if _PROCESSES.exists():
         return _started(process) == started != 0
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's, and there
+    except PermissionError:  # it exists and belongs to another user
         return True
     return True
 
 
 def _started(process: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where it does not run or cannot be seen."""
+    """Start time of a process in clock ticks since boot; 0 if it does not run or is not visible."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

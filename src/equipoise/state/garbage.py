@@ -1,14 +1,15 @@
-"""Deletes what no recovery and no version that is kept needs."""
+"""Deletes files that neither a recovery nor a kept version needs."""
 
 from collections import deque
 from collections.abc import Iterable
 
 from equipoise.failpoints import failpoint
 from equipoise.state.fencing import Epoch
-from equipoise.state.log import CommitLog, GroupTable
+from equipoise.state.group_table import GroupTable
+from equipoise.state.log import CommitLog
 
 FOLDERS = ("changes", "snapshots")
-KEPT = ("", "log", "epochs", "plans", "history")
+KEPT = ("", "log", "epochs", "plans", "batch-log")
 OUTPUTS = "outputs"
 
 
@@ -30,12 +31,12 @@ class GarbageCollector:
         self._idle: deque[tuple[int, set[str]]] = deque()
 
     def retire(self, version: int, files: set[str]) -> None:
-        """Remember files that versions from ``version`` on do not need."""
+        """Register files that versions from ``version`` on do not need."""
         if files:
             self._idle.append((version, files))
 
     def collect(self, table: GroupTable) -> None:
-        """Delete what is due after the commit of the version of ``table``."""
+        """Delete the files that are due after the commit of the version of ``table``."""
         head = table.version
         while self._idle and self._idle[0][0] <= head - self._retain:
             files = sorted(self._idle.popleft()[1])
@@ -52,7 +53,7 @@ class GarbageCollector:
             self._delete_outputs([f"{head - 2:020d}"])
 
     def sweep(self, log: CommitLog, table: GroupTable) -> None:
-        """Look through everything, as a query does when it starts: also for what killed tasks have left."""
+        """Search all folders, as a query does when it starts, and delete files that killed tasks have left too."""
         failpoint("driver.in-sweep")
         self._idle.clear()
         past, commits = log.since(table.version - self._retain, table.version)
@@ -66,7 +67,7 @@ class GarbageCollector:
         self._delete_outputs(self._versions(OUTPUTS, table.version - 1))
 
     def _versions(self, folder: str, last: int) -> list[str]:
-        """Folders of versions up to ``last``; names that are no version are somebody else's and stay."""
+        """Folders of versions up to ``last``; folders with other names are ignored."""
         return [name for name in self._storage.names(folder) if name.isdigit() and int(name) <= last]
 
     def _needed(self, table: GroupTable) -> set[str]:

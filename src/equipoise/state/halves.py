@@ -1,13 +1,13 @@
-"""Spark's half of a checkpoint: the offsets of each batch, and which batches Spark takes for finished.
+"""Spark's half of a checkpoint: the offsets of each batch, and the batches that Spark has recorded as finished.
 
-The log and Spark's half must be of the same time. Spark asks for a batch by its number alone, so a commit keeps the
-SHA-256 of the whole file ``spark/offsets/<batch>``. The file's first lines have the time of the batch, so the bytes
-differ for another batch even where the offset itself is only a counter, as that of the file source. A replay of a batch
-reads this file and never writes it anew.
+The commit log and Spark's half must belong to the same point in time. Spark identifies a batch by its number alone, so
+a commit stores the SHA-256 of the whole file ``spark/offsets/<batch>``. The first lines of the file contain the time of
+the batch, so the bytes of another batch differ even where the offset itself is only a counter, as that of the file
+source. A replay of a batch reads this file and never rewrites it.
 
-Spark does not sync its files. Where the store asks for it, they are synced before a commit relies on them, so that a
-power cut cannot take away the offsets of a committed batch. The files of a source in ``spark/sources/<number>`` have a
-counter of their own, which stands still where a batch has no new files of that source.
+Spark does not sync its files. On a store that needs it, they are synced before a commit depends on them, so that a
+power cut cannot remove the offsets of a committed batch. The files of a source in ``spark/sources/<number>`` have their
+own counter, which does not advance where a batch has no new files of that source.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ SPARK = "spark"
 OFFSETS, COMMITS, SOURCES = f"{SPARK}/offsets", f"{SPARK}/commits", f"{SPARK}/sources"
 _WAY_OUT = "restore the whole checkpoint, both halves, from one copy"
 _SOURCE_FILE = re.compile(r"(\d+)(\.compact)?")
-_SYNCED_AT_FIRST = 2  # files of a source: a process that died has planned one batch that it did not commit
+_SYNCED_AT_FIRST = 2  # files of a source: a process that died has planned at most one batch that it did not commit
 
 
-def undelivered(storage: Storage, head: int) -> int | None:
-    """The batch that is committed and, as far as the checkpoint says, not delivered; ``None`` where there is none.
+def undelivered_batch(storage: Storage, head: int) -> int | None:
+    """The batch that is committed but not recorded as delivered; ``None`` where there is none.
 
-    Only the last batch can be: a batch runs after the one before was delivered. While a query runs, the last batch may
-    be on its way to the sink. After a crash it may have arrived, and the next start delivers it again.
+    Only the last batch can be: a batch runs after the previous one was delivered. While a query runs, the last batch
+    may be on its way to the sink. After a crash it may have arrived, and the next start delivers it again.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def undelivered(storage: Storage, head: int) -> int | None:
 
 
 class SparkHalf:
-    """Reads what Spark has written of one query.
+    """Reads and syncs the files that Spark has written for one query.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ class SparkHalf:
         self._synced: dict[str, int] = {}  # by folder, the last file of a source that this process has synced
 
     def last_planned(self) -> int:
-        """Last batch that Spark has offsets of; -1 for none."""
+        """Last batch whose offsets Spark has written; -1 for none."""
         return self._last(OFFSETS)
 
     def last_finished(self) -> int:
-        """Last batch that Spark takes for finished; -1 for none."""
+        """Last batch that Spark has recorded as finished; -1 for none."""
         return self._last(COMMITS)
 
     def digest(self, batch: int) -> str:
@@ -69,13 +69,13 @@ class SparkHalf:
         path = f"{OFFSETS}/{batch}"
         if not self._storage.exists(path):
             raise LogBrokenError(
-                f"Spark's half is missing: Spark runs batch {batch}, but {self._storage.at(path)} is not there; "
+                f"Spark's half is missing: Spark runs batch {batch}, but {self._storage.at(path)} does not exist; "
                 f"{_WAY_OUT}"
             )
         return hashlib.sha256(self._storage.read(path)).hexdigest()
 
     def sync(self, batch: int) -> None:
-        """Make what Spark has written of a batch survive a power cut, where the store asks for that."""
+        """Sync the files that Spark has written for a batch, on a store that needs it to survive a power cut."""
         if not self._storage.abilities.sync:
             return
         sources = [f"{SOURCES}/{name}" for name in self._storage.names(SOURCES)]
@@ -100,14 +100,14 @@ class SparkHalf:
             self._synced[folder] = number
 
     def require(self, head: int, offsets: str) -> None:
-        """Refuse to start where the log and Spark's half are of different times.
+        """Refuse to start where the commit log and Spark's half belong to different points in time.
 
         Parameters
         ----------
         head
             Last version of the log; -1 where it is empty.
         offsets
-            Digest of the offsets of its batch, as the commit has it.
+            Digest of the offsets of its batch, from the commit.
         """
         committed, planned, finished = head - 1, self.last_planned(), self.last_finished()
         ends = "is empty" if head < 0 else "ends before any batch" if head == 0 else f"ends with batch {committed}"
@@ -115,33 +115,33 @@ class SparkHalf:
         if planned > head or finished >= max(head, 0):
             done = f"planned batch {planned}" if planned > head else f"finished batch {finished}"
             raise LogBrokenError(
-                f"Spark's half is newer than the log: {where}, and Spark has {done}; what the log knew of later "
-                f"batches is lost; {_WAY_OUT}"
+                f"Spark's half is newer than the log: {where}, and Spark has {done}; the records of later batches "
+                f"are lost; {_WAY_OUT}"
             )
         if head <= 0:  # version 0 is committed before Spark plans its first batch
             return
         if planned < 0:
             raise LogBrokenError(
-                f"Spark's half is missing: {where}, but {self._storage.at(OFFSETS)} is empty or not there, and new "
-                f"rows would be taken for batches that are done already; {_WAY_OUT}"
+                f"Spark's half is missing: {where}, but {self._storage.at(OFFSETS)} is empty or does not exist, and "
+                f"new rows would be mistaken for committed batches; {_WAY_OUT}"
             )
         if planned < committed:
             raise LogBrokenError(
                 f"Spark's half is older than the log: {where}, and Spark has planned no batch after {planned}; it "
-                f"would plan batch {planned + 1} anew, with other rows; {_WAY_OUT}"
+                f"would plan batch {planned + 1} again, with other rows; {_WAY_OUT}"
             )
-        require_same(committed, offsets, self.digest(committed), self._storage.location)
+        require_same_offsets(committed, offsets, self.digest(committed), self._storage.location)
 
     def _last(self, folder: str) -> int:
         return max((int(name) for name in self._storage.names(folder) if name.isdigit()), default=-1)
 
 
-def require_same(batch: int, committed: str, found: str, location: str) -> None:
-    """Refuse a batch whose offsets are not those that were committed under its number."""
+def require_same_offsets(batch: int, committed: str, found: str, location: str) -> None:
+    """Refuse a batch whose offsets differ from those that were committed under its number."""
     if committed != found:
         raise LogBrokenError(
             f"Spark's half is foreign: batch {batch} of {location} was committed for offsets with the SHA-256 "
-            f"{committed}, and spark/offsets/{batch} now has {found}, so these are other rows; or the record of "
+            f"{committed}, but spark/offsets/{batch} now has {found}, so it holds other rows; or the record of "
             f"version {batch + 1} is the foreign one: a query that hung while a copy was restored may have written it "
-            f"when it woke up; {_WAY_OUT}"
+            f"when it resumed; {_WAY_OUT}"
         )

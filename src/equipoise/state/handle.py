@@ -1,11 +1,11 @@
-"""The handle a stateful processor works with: the shape of Spark's ``StatefulProcessorHandle``.
+"""The handle of a stateful processor, with the interface of Spark's ``StatefulProcessorHandle``.
 
-The driver runs the processor's ``init`` once with a ``RecordingHandle``, which collects what it declares; what is
-known from the checkpoint and what was declared become one table by ``merge_specs``. Executors run ``init`` with a
-``StateHandle`` over that table and then set group after group and key after key.
+The driver runs the processor's ``init`` once with a ``RecordingHandle``, which collects its declarations.
+``merge_specs`` combines them with the variables of the checkpoint to one table. Executors run ``init`` with a
+``StateHandle`` over that table and then set one group after the other and one key after the other.
 
-Variables are numbered by tags, and a tag is never used twice in a checkpoint: what an earlier variable left behind is
-never taken for the value of another.
+Variables are numbered by tags. A tag is never used twice in a checkpoint, so entries that an earlier variable has left
+are never mistaken for values of another.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from equipoise.state.timers import Timers, due_timers, time_mode
 from equipoise.state.variables import ListState, MapState, NoKey, Scope, ValueState
 
 if TYPE_CHECKING:
-    from equipoise.state.group_view import GroupView
+    from equipoise.state.transaction import GroupView
 
 Kind = Literal["value", "list", "map"]
 _LAST_TAG = 255
@@ -30,20 +30,20 @@ _WIDTHS = ("byte", "short", "integer", "long")
 
 
 class VariableSpec(msgspec.Struct, frozen=True):
-    """One state variable as the checkpoint knows it.
+    """One state variable, as stored in the checkpoint.
 
     Parameters
     ----------
     name, kind
-        What ``init`` calls it, and which of the three it is.
+        Its name in ``init``, and its kind: value, list or map.
     tag
         Its number in the keys of entries, 1 to 255.
     schema, key_schema
         ``StructType.jsonValue()`` of its values, and of the user's keys of a map.
     ttl_ms
-        Time to live of what is written to it, if any.
+        Time to live of its values, if any.
     removed
-        ``deleteIfExists`` was called for it: its entries may be purged.
+        Whether ``deleteIfExists`` was called for it: its entries may be purged.
     former_tags
         Tags of removed variables that had the same name.
     """
@@ -59,7 +59,7 @@ class VariableSpec(msgspec.Struct, frozen=True):
 
 
 class _Handle(Timers, ABC):
-    """What user code sees of both handles; the methods for timers are those of ``Timers``."""
+    """The methods of both handles that user code calls; those for timers are in ``Timers``."""
 
     def __init__(self, scope: Scope, mode: str) -> None:
         super().__init__(scope, time_mode(mode))
@@ -97,7 +97,7 @@ class StateHandle(_Handle):
     Parameters
     ----------
     declared
-        The table of variables, made on the driver by ``merge_specs``. Schemas and TTLs are taken from it.
+        The table of variables from ``merge_specs`` on the driver. Schemas and TTLs are taken from it.
     mode
         Time mode of the query: ``none``, ``processingTime`` or ``eventTime``.
     processing_ms, watermark_ms
@@ -126,13 +126,13 @@ class StateHandle(_Handle):
         return (-1, -1) if self._mode == "none" else (self._scope.now_ms, self._watermark_ms)
 
     def set_group(self, view: "GroupView") -> None:
-        """Work on this group from now on; ``init`` is over, and there is no current key yet."""
+        """Switch to this group; ``init`` is over, and there is no current key yet."""
         self._in_init = False
         self._scope.view = view
         self._scope.prefix = NoKey()
 
     def set_key(self, fingerprint: int, key: bytes) -> None:
-        """Work on this grouping key of the group from now on."""
+        """Switch to this grouping key of the group."""
         self._scope.prefix = entry_prefix(fingerprint, key)
 
     def due_timers(self) -> Iterator[tuple[int, bytes, int]]:
@@ -143,7 +143,7 @@ class StateHandle(_Handle):
         return due_timers(self._scope.view, clock)
 
     def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's own name
-        """Nothing is left to do in a task: the driver has taken the variable out of the table."""
+        """Do nothing: the driver has already removed the variable from the table."""
         self._require_init("deleteIfExists", stateName)
 
     def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec:  # noqa: ARG002 - the name belongs to the protocol
@@ -152,8 +152,8 @@ class StateHandle(_Handle):
         if spec is None or spec.removed or spec.kind != kind:
             known = "no such variable" if spec is None or spec.removed else f"a {spec.kind} state"
             raise InvalidArgumentError(
-                f"init asks for the {kind} state {name!r}, but the driver has recorded {known} under this name; "
-                "init must declare the same variables wherever it runs"
+                f"init declares the {kind} state {name!r}, but the driver has recorded {known} under this name; "
+                "init must declare the same variables on the driver and on executors"
             )
         _once(name, self._got)
         self._got.add(name)
@@ -167,19 +167,19 @@ class StateHandle(_Handle):
 
 
 class RecordingHandle(_Handle):
-    """The handle of the driver: collects what ``init`` declares. There is no state behind it.
+    """The handle of the driver: collects the declarations of ``init``. It has no state.
 
     Parameters
     ----------
     parse
-        Gives the JSON form of a schema, from a ``StructType`` or from DDL text.
+        Returns the JSON form of a schema, from a ``StructType`` or from DDL text.
     mode
         Time mode of the query.
 
     Attributes
     ----------
     specs
-        What was declared, by name, numbered in this order.
+        Declared variables by name, numbered in this order.
     removed
         Names given to ``deleteIfExists``.
     """
@@ -191,7 +191,7 @@ class RecordingHandle(_Handle):
         self.removed: set[str] = set()
 
     def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's own name
-        """Remove a variable of earlier runs, with all it holds."""
+        """Remove a variable of earlier runs, with all its values."""
         self.removed.add(stateName)
         self._not_both(stateName)
 
@@ -223,11 +223,11 @@ class RecordingHandle(_Handle):
 def merge_specs(
     old: Mapping[str, VariableSpec], new: Mapping[str, VariableSpec], removed: Collection[str] = ()
 ) -> dict[str, VariableSpec]:
-    """The table of a checkpoint after ``init`` declared ``new`` and deleted ``removed``.
+    """Merge the table of a checkpoint with the declarations ``new`` and the deletions ``removed`` of ``init``.
 
-    A known variable keeps its tag. Its TTL may change, for what is written from then on, and its integers may become
-    wider; any other change of kind or schema raises ``MismatchError``. A variable that is no longer declared stays in
-    the table, so that its values are there when it is declared again.
+    A known variable keeps its tag. Its TTL may change, for values that are written from then on, and its integers may
+    become wider; any other change of kind or schema raises ``MismatchError``. A variable that is no longer declared
+    stays in the table, so that its values are available when it is declared again.
     """
     merged = dict(old)
     for name in removed:
@@ -247,7 +247,7 @@ def merge_specs(
 
 
 def removed_tags(table: Mapping[str, VariableSpec]) -> frozenset[int]:
-    """Tags of removed variables: their entries may be dropped wherever they are met."""
+    """Tags of removed variables: their entries may be dropped wherever they are found."""
     current = {spec.tag for spec in table.values() if spec.removed}
     return frozenset(current.union(*(spec.former_tags for spec in table.values())))
 
@@ -265,7 +265,7 @@ def _tag_after(tag: int) -> int:
     if tag >= _LAST_TAG:
         raise InvalidArgumentError(
             f"a checkpoint holds at most {_LAST_TAG} state variables, removed ones included; "
-            "put several fields into one variable, or begin a new checkpoint"
+            "put several fields into one variable, or start a new checkpoint"
         )
     return tag + 1
 
@@ -278,12 +278,12 @@ def _require_readable(known: VariableSpec, spec: VariableSpec) -> None:
     if change:
         raise MismatchError(
             f"state variable {spec.name!r} of this checkpoint cannot be read as it is declared now: {change}; "
-            "declare it as it was, or use a new name or a new checkpoint"
+            "declare it as before, or use a new name or a new checkpoint"
         )
 
 
 def _change(old: Any, new: Any, where: str) -> str:
-    """What keeps values of one type from being read as another; empty if nothing does."""
+    """Describe the difference that prevents reading values of one type as another; empty if there is none."""
     if isinstance(old, str) and isinstance(new, str):
         wider = old in _WIDTHS and new in _WIDTHS and _WIDTHS.index(old) <= _WIDTHS.index(new)
         return "" if old == new or wider else f"{where} was {old} and is {new}"

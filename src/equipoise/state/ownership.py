@@ -1,7 +1,7 @@
-"""Which key groups there are under a plan, who owns them, and what changes hands when the plan changes.
+"""Key groups of a plan, their owners, and the handover of keys when the plan changes.
 
-A key group is named by text: ``t00017`` is tail group 17, ``k`` and 16 hexadecimal digits is an isolated key. For
-routing it has a number: its tail group, or H plus the place of the isolated key among the sorted ones.
+Names of key groups: ``t00017`` is tail group 17, ``k`` and 16 hexadecimal digits is an isolated key. For routing a
+group has a number: its tail group, or H plus the position of the isolated key among the sorted ones.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.plan import Plan
+from equipoise.readable import fingerprint_text
 
 
 def tail_group(number: int) -> str:
@@ -32,7 +33,7 @@ def key_group(fingerprint: int) -> str:
     >>> key_group(-1)
     'kffffffffffffffff'
     """
-    return f"k{fingerprint % 2**64:016x}"
+    return f"k{fingerprint_text(fingerprint)}"
 
 
 def fingerprint_of(group: str) -> int | None:
@@ -69,14 +70,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Handover:
-    """Keys whose entries change their key group when one plan follows another.
+    """Keys whose entries move to another key group when one plan follows another.
 
     Parameters
     ----------
     isolated
-        For each key group that is new: the tail group that its entries are taken from.
+        For each new key group: the tail group that its entries are taken from.
     folded
-        For each tail group: the key groups that cease and whose entries it takes back.
+        For each tail group: the key groups that are removed and whose entries it takes back.
     """
 
     isolated: dict[str, str]
@@ -84,7 +85,7 @@ class Handover:
 
     @classmethod
     def between(cls, before: Plan, after: Plan) -> "Handover":
-        """What changes hands from ``before`` to ``after``."""
+        """The handover from plan ``before`` to plan ``after``."""
         earlier, later = set(before.isolated), set(after.isolated)
         isolated = {key_group(key): _home(key, after) for key in sorted(later - earlier)}
         folded: dict[str, list[str]] = {}

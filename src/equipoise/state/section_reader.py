@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from equipoise.state.sections import Section, damaged, read_section
 from equipoise.storage import Storage
 
-_FARTHEST = 1 << 40  # 1 TiB: a section is not looked for beyond this byte unless its file reaches as far
-_WHOLE = 4 << 20  # sections up to 4 MiB are cut from the first 16 MiB of their file, read at once
+_FARTHEST = 1 << 40  # 1 TiB: for a section beyond this byte the size of the file is checked before it is read
+_WHOLE = 4 << 20  # sections up to 4 MiB are taken from the first 16 MiB of their file, read at once
 
 
 class SectionReader:
-    """Fetches sections; the last file is kept, since the groups of a partition are neighbours in one file.
+    """Fetches sections; keeps the last file in memory, because the groups of a partition are neighbours in one file.
 
-    That helps whoever reads one section of each group. Whoever reads several goes from file to file, and would read
-    each of them anew for every group: such sections are fetched alone.
+    This helps a caller that reads one section of each group. A caller that reads several sections of a group goes from
+    file to file and would read each file again for every group: such sections are fetched alone.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -22,14 +22,14 @@ class SectionReader:
         self._data = b""
 
     def entries(self, section: Section, *, alone: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
-        """Entries of a section, checked.
+        """Entries of a section, after its checksum is verified.
 
         Parameters
         ----------
         section
-            Where they are.
+            Location and checksum.
         alone
-            Whether to fetch nothing but this section.
+            Whether to fetch only this section.
         """
         self._require_there(section)
         end = section.offset + section.length
@@ -40,9 +40,9 @@ class SectionReader:
         return read_section(self._storage.read_range(section.path, section.offset, section.length), section)
 
     def _require_there(self, section: Section) -> None:
-        """Compare a section with its file before memory is taken for it; a short one is read and found too short."""
+        """Compare a large section with its file before memory is allocated; a small one is read and checked then."""
         if section.offset < 0 or section.length < 0:
-            raise damaged(section, "it would begin or end before its file")
+            raise damaged(section, "it begins before its file, or has a negative length")
         if section.length > _WHOLE or section.offset > _FARTHEST:
             size = self._storage.size(section.path)
             if section.offset + section.length > size:

@@ -1,4 +1,4 @@
-r"""Files of changes and of snapshots: a sequence of sections, each of one key group, read singly by their offset.
+r"""Files of changes and of snapshots: a sequence of sections, one for each key group, each readable by its offset.
 
 Byte layout, integers little-endian::
 
@@ -11,7 +11,7 @@ Byte layout, integers little-endian::
     section
     0   4  magic  b"SECT"
     4   2  format version
-    6   1  1 if the group starts anew, empty, before these entries, else 0
+    6   1  1 if the group is emptied before these entries, else 0
     7   1  g, length of the name of the group
     8   g  name of the group, ASCII
     .   .  frames
@@ -24,8 +24,8 @@ Byte layout, integers little-endian::
     8   8  length of its content before compression
     16  n  content: zstd of a MessagePack list of [key, value], both bytes; the value nil stands for a deletion
 
-A section ends in its checksum in every format version, so damage is never mistaken for a newer format. The head of
-the file is for whoever opens it whole; a section says by itself all that is needed to read it.
+A section ends in its checksum in every format version, so damage is never mistaken for a newer format. The head of the
+file identifies it to other tools; a section contains everything that is needed to read it.
 """
 
 import struct
@@ -43,18 +43,18 @@ CHANGES, SNAPSHOT = 1, 2
 """Kinds of files."""
 
 FRAME_BYTES = 4 * 1024 * 1024
-"""Keys and values after which a frame is closed: what is held in memory of a group, however large it is."""
+"""Bytes of keys and values after which a frame is closed; bounds the memory for a group of any size."""
 
 FILE_HEAD_BYTES = 11
 """Bytes of a file before its first section."""
 
 MOST_FRAME_BYTES = 2**34
-"""Length of a frame before compression, at most: MessagePack bounds a key and a value to 4 GiB each."""
+"""Largest length of a frame before compression: MessagePack bounds a key and a value to 4 GiB each."""
 
 LEAST_SECTION_BYTES = 28
 """Length of a section without a name and without frames."""
 
-_AT_ONCE = 16 * FRAME_BYTES  # a longer frame takes memory as its content comes, not by the length that it claims
+_AT_ONCE = 16 * FRAME_BYTES  # memory for a longer frame is allocated as it is read, not by the length in its head
 _FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
 _SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
 _CODEC = pa.Codec("zstd", 1)
@@ -63,20 +63,20 @@ _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Entries
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True):
-    """Where a section lies and what it must contain; small, as the commit log is full of them.
+    """Location and checksum of a section; small, because the commit log holds many.
 
     Parameters
     ----------
     path
-        Name of the file, as the writer was told.
+        Name of the file, as given to the writer.
     offset, length
-        Its bytes in that file.
+        First byte and number of bytes in that file.
     checksum
         CRC-32, equal to the last four bytes of the section.
     count
         Number of entries, deletions included.
     reset
-        Whether the group starts anew, empty, before these entries.
+        Whether the group is emptied before these entries.
     """
 
     path: str
@@ -88,7 +88,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Writable(Protocol):
-    """Anything that takes bytes."""
+    """A binary stream that bytes can be written to."""
 
     def write(self, data: bytes, /) -> int:
         """Append bytes."""
@@ -104,7 +104,7 @@ class SectionWriter:
     kind
         ``CHANGES`` or ``SNAPSHOT``.
     path
-        Name under which the file will be known.
+        Name of the file in the sections that are returned.
     """
 
     def __init__(self, stream: Writable, kind: int, path: str) -> None:
@@ -118,7 +118,7 @@ class SectionWriter:
         return self._offset
 
     def add(self, group: str, entries: Iterable[tuple[bytes, bytes | None]], *, reset: bool = False) -> Section:
-        """Append the section of ``group``; ``entries`` may be an iterator over more than fits into memory."""
+        """Append the section of ``group``; ``entries`` may be an iterator over more entries than fit into memory."""
         name, start, count = group.encode("ascii"), self._offset, 0
         self._checksum = 0
         self._write(_SECTION_HEAD.pack(_SECTION_MAGIC, FORMAT_VERSION, reset, len(name)) + name)
@@ -152,31 +152,31 @@ class SectionWriter:
 
 
 def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes | None]]:
-    """Entries of ``section``, given its bytes; everything is checked at once, the frames are decoded one by one.
+    """Entries of ``section``, given its bytes; the checksum is verified first, the frames are decoded one by one.
 
     Parameters
     ----------
     data
-        The bytes from ``section.offset`` on, ``section.length`` of them.
+        ``section.length`` bytes from ``section.offset`` on.
     section
-        What the writer said about them.
+        Location and checksum, from the writer.
     """
     if len(data) != section.length or len(data) < LEAST_SECTION_BYTES:
         raise damaged(section, f"it has {len(data)} bytes")
     _, count, checksum = _SECTION_TAIL.unpack_from(data, len(data) - _SECTION_TAIL.size)
     found = zlib.crc32(memoryview(data)[:-4])
     if not found == checksum == section.checksum:
-        raise damaged(section, f"its bytes have the checksum {found:08x}, it says {checksum:08x}")
+        raise damaged(section, f"its bytes have the checksum {found:08x}, its tail has {checksum:08x}")
     magic, version, reset, name_length = _SECTION_HEAD.unpack_from(data)
     if magic != _SECTION_MAGIC:
-        raise damaged(section, f"it starts with {magic!r} in place of {_SECTION_MAGIC!r}")
+        raise damaged(section, f"it starts with {magic!r} instead of {_SECTION_MAGIC!r}")
     if version != FORMAT_VERSION:
         raise UnknownFormatError(
             f"the section at byte {section.offset} of {section.path} has format {version}, this release reads format "
             f"{FORMAT_VERSION}; run the query with the release that wrote it"
         )
     if (count, reset) != (section.count, section.reset):
-        raise damaged(section, f"it says {count} entries, reset {reset}")
+        raise damaged(section, f"its head and tail have {count} entries, reset {reset}")
     return _frames(data, section, _SECTION_HEAD.size + name_length)
 
 
@@ -188,10 +188,10 @@ def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, byt
         if at > end:
             raise damaged(section, f"a frame of {length} bytes does not fit")
         if raw_length > MOST_FRAME_BYTES:
-            raise damaged(section, f"a frame of {raw_length} bytes before compression, past {MOST_FRAME_BYTES}")
+            raise damaged(section, f"a frame of {raw_length} bytes before compression, above {MOST_FRAME_BYTES}")
         try:
             entries = _DECODER.decode(_decompressed(view[at - length : at], raw_length))
-        except (OSError, ValueError) as error:  # zstd's, Arrow's and msgspec's complaints
+        except (OSError, ValueError) as error:  # from zstd, Arrow and msgspec
             raise damaged(section, f"a frame cannot be read ({error})") from error
         count += len(entries)
         yield from entries
@@ -208,14 +208,14 @@ def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:
             pieces.append(piece)
             found += len(piece)
     if found != raw_length:
-        raise ValueError(f"its content has {found} bytes in place of {raw_length}")
+        raise ValueError(f"its content has {found} bytes instead of {raw_length}")
     return b"".join(pieces)
 
 
 def damaged(section: Section, found: str) -> DamagedError:
-    """The error for a section that is not what its record says."""
+    """Return the error for a section that does not match its record."""
     return DamagedError(
         f"the section at byte {section.offset} of {section.path} is damaged: {found}; expected {section.length} bytes "
         f"with {section.count} entries, reset {section.reset:d}, and the checksum {section.checksum:08x}. Restore the "
-        "file from a copy of the checkpoint, or go back to a commit whose files are sound"
+        "file from a copy of the checkpoint, or go back to a commit whose files are undamaged"
     )

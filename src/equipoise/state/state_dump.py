@@ -1,4 +1,4 @@
-"""Keys and states of a checkpoint, read without Spark; the query may be running."""
+"""Dump of the keys and states of a checkpoint, read without Spark; the query may be running."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,22 +9,23 @@ import msgspec
 from equipoise.errors import InvalidArgumentError, StorageError
 from equipoise.state.checkpoint import Checkpoint, Identity
 from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.commit import Commit
 from equipoise.state.entries import TIMERS as TIMER_TAG
 from equipoise.state.entries import fingerprint_prefix, parse_entry, split_value, unpack_time
+from equipoise.state.group_table import Chain, GroupTable
 from equipoise.state.handle import VariableSpec
-from equipoise.state.log import Chain, Commit, CommitLog, GroupTable
+from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
-from equipoise.state.sections import Section
 from equipoise.storage import Storage
 
 TIMERS = "timers"
-"""Name under which the timers of a key are told."""
+"""Name under which the timers of a key are returned."""
 
 _ENTRIES = 0
 
 
 def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Fingerprints and states, one key after the other, without Spark; the key itself is under an empty name."""
+    """Yield the fingerprint and the states of every key, without Spark; the key itself is under an empty name."""
     storage = Storage(path)
     identity, commit, table, variables = kept_version(storage, version)
     keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
@@ -37,7 +38,7 @@ def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, d
 
 @contextmanager
 def while_kept(storage: Storage, version: int) -> Iterator[None]:
-    """Say so where the files of a version cannot be read because a running query has gone on and deleted them."""
+    """Explain a failed read if a running query has deleted the files of the version in the meantime."""
     try:
         yield
     except StorageError as error:
@@ -46,7 +47,7 @@ def while_kept(storage: Storage, version: int) -> Iterator[None]:
             raise
         raise StorageError(
             f"version {version} of {storage.location} is no longer kept: the query has gone on to version {head} and "
-            "has deleted files of earlier ones; read again, or start the query with a larger `retain`"
+            "has deleted files of earlier versions; read again, or start the query with a larger `retain`"
         ) from error
 
 
@@ -57,13 +58,15 @@ def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commi
     head, oldest = log.head(), log.oldest()
     wanted = head if version is None else version
     if not oldest <= wanted <= head:
-        raise InvalidArgumentError(f"version {wanted} of {path} is not kept; versions {oldest} to {head} are")
+        raise InvalidArgumentError(
+            f"version {wanted} of {path} is not kept; versions {oldest} to {head} are: give one of these"
+        )
     commit, table = log.read(wanted), log.table(wanted)
     gone = [file for file in sorted(table.files()) if not storage.exists(file)] if wanted < head else []
     if gone:
         raise InvalidArgumentError(
-            f"version {wanted} of {path} is not kept any more: {storage.at(gone[0])} is gone; a query keeps as many "
-            f"versions before its last, {head}, as `retain` says"
+            f"version {wanted} of {path} is not kept any more: {storage.at(gone[0])} is gone; give a later version "
+            f"up to the last, {head}: a query keeps as many versions before its last as its option `retain` says"
         )
     stored = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
     variables = {name: spec for name, spec in stored.items() if not spec.removed}
@@ -73,7 +76,7 @@ def kept_version(storage: Storage, version: int | None) -> tuple[Identity, Commi
 def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
     """All entries of a group."""
     entries: dict[bytes, bytes] = {}
-    for section, read in sections.each(_sections(chain)):
+    for section, read in sections.each(list(chain.sections())):
         if section.reset:
             entries.clear()
         for key, value in read:
@@ -87,7 +90,7 @@ def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
 def key_states(
     entries: dict[bytes, bytes], keys: KeyCodec, tables: dict[int, tuple[str, VariableSpec, RowCodec]], time_ms: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Fingerprint and states of one key after the other; the key itself is under an empty name."""
+    """Yield the fingerprint and the states of every key of a group; the key itself is under an empty name."""
     current, fingerprint = b"", 0
     row: dict[str, Any] = {}
     user_keys = {tag: KeyCodec(spec.key_schema) for tag, (_, spec, _) in tables.items() if spec.key_schema}
@@ -119,19 +122,13 @@ def key_states(
 
 
 def key_of(fingerprint: int, chain: Chain, keys: KeyCodec, sections: SectionReader) -> tuple[Any, ...] | None:
-    """The key of a fingerprint, as its key group last wrote it; ``None`` where it has no entry.
+    """The key of a fingerprint, from the latest entry of its key group; ``None`` where it has no entry.
 
-    Changes are read from the latest on, for hot keys are in most of them.
+    Changes are read from the latest on, because hot keys are in most of them.
     """
     prefix = fingerprint_prefix(fingerprint)
-    for _, read in sections.each(_sections(chain)[::-1]):
+    for _, read in sections.each(list(chain.sections())[::-1]):
         for entry, _ in read:
             if entry.startswith(prefix):
                 return tuple(keys.decode_key(parse_entry(entry).key))
     return None
-
-
-def _sections(chain: Chain) -> list[Section]:
-    """Where the entries of a group are, oldest first."""
-    snapshot = [chain.snapshot.section] if chain.snapshot else []
-    return snapshot + [change.section for change in chain.changes]

@@ -1,4 +1,4 @@
-"""Timers of grouping keys, and what has run out in a group: due timers and expired entries.
+"""Timers of grouping keys; due timers and expired entries of a group.
 
 A timer is due once its time is not after the time of the batch: the processing time or the watermark, by time mode.
 """
@@ -22,14 +22,14 @@ from equipoise.state.entries import (
 from equipoise.state.variables import Scope
 
 if TYPE_CHECKING:
-    from equipoise.state.group_view import GroupView
+    from equipoise.state.transaction import GroupView
 
 TIME_MODES = {mode.lower(): mode for mode in ("none", "processingTime", "eventTime")}
 _TAG = bytes((TIMERS,))
 
 
 def time_mode(name: str) -> str:
-    """The time mode of this name, spelled as Spark does; Spark does not mind the case.
+    """The time mode of this name, in Spark's spelling; the case is ignored, as in Spark.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class Timers:
         self._mode = mode
 
     def registerTimer(self, expiryTimestampMs: int) -> None:  # noqa: N802, N803 - Spark's own name
-        """Register a timer; one that is there already stays. A time before 1970 is taken as 0."""
+        """Register a timer; an existing one stays. A time before 1970 is taken as 0."""
         entry, time = self._entry("registerTimer", expiryTimestampMs)
         view = self._scope.view
         if view.get(entry) is None:
@@ -66,7 +66,7 @@ class Timers:
             view.put(due_timer(time, entry), b"")
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:  # noqa: N802, N803 - Spark's own name
-        """Delete a timer, if it is there."""
+        """Delete a timer, if it exists."""
         entry, time = self._entry("deleteTimer", expiryTimestampMs)
         view = self._scope.view
         if view.get(entry) is not None:
@@ -74,7 +74,7 @@ class Timers:
             view.delete(due_timer(time, entry))
 
     def listTimers(self) -> Iterator[int]:  # noqa: N802 - Spark's own name
-        """Times of all timers of the key, ascending; also of the one that is being handled."""
+        """Times of all timers of the key, ascending, including the one that is being handled."""
         self._allowed("listTimers")
         prefix = self._scope.prefix + _TAG
         return iter([unpack_time(key[len(prefix) :]) for key, _ in self._scope.view.scan(prefix)])
@@ -100,11 +100,12 @@ class Timers:
 
 
 def due_timers(view: "GroupView", now_ms: int) -> Iterator[tuple[int, bytes, int]]:
-    """Fingerprint, grouping key and time of each timer of a group that is due, ascending by time.
+    """Fingerprint, grouping key and time of each due timer of a group, ascending by time.
 
-    These are the timers that were due when the iteration began. One that a handler registers meanwhile waits for the
-    next batch, even if it is due already, so that no handler keeps a batch for ever; one that a handler deletes
-    meanwhile is left out. Whoever handles a timer deletes it afterwards, as Spark does.
+    These are the timers that were due when the iteration began. A timer that a handler registers during the iteration
+    waits for the next batch, even if it is already due, so that no handler can keep a batch running without end. A
+    timer that a handler deletes during the iteration is left out. The caller deletes a timer after handling it, as
+    Spark does.
     """
     for index in _until(view, DUE_TIMERS, now_ms):
         if view.get(index) is not None:
@@ -114,9 +115,9 @@ def due_timers(view: "GroupView", now_ms: int) -> Iterator[tuple[int, bytes, int
 
 
 def purge_expired(view: "GroupView", now_ms: int, limit: int) -> int:
-    """Delete entries whose expiry has come, the oldest first and with their index; returns how many, at most ``limit``.
+    """Delete expired entries and their index entries, oldest first; return how many, at most ``limit``.
 
-    An index entry whose entry is gone, or has another expiry by now, is deleted alone and counts as well.
+    An index entry whose entry no longer exists, or has another expiry now, is deleted alone and counts as well.
     """
     expired = _until(view, DUE_EXPIRIES, now_ms, limit)
     for index in expired:
@@ -129,7 +130,7 @@ def purge_expired(view: "GroupView", now_ms: int, limit: int) -> int:
 
 
 def _until(view: "GroupView", space: bytes, now_ms: int, limit: int | None = None) -> list[bytes]:
-    """Keys of an index up to a time; a list, because its reader changes the index."""
+    """Keys of an index up to a time; a list, because the caller changes the index."""
     found: list[bytes] = []
     for index, _ in view.scan(space):
         if parse_due(index)[0] > now_ms or len(found) == limit:

@@ -1,10 +1,37 @@
-"""What a task does to one key group: changes laid over entries that stay as they are."""
+"""The entries of one key group: protocols to read and change them, and a transaction that collects changes."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
-from equipoise.state.group_view import GroupReader
+
+class GroupReader(Protocol):
+    """The entries of a key group at one version; it never changes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Value of ``key``, or None."""
+        ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values of ``keys``, in their order, None where there is none."""
+        ...
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries whose key starts with ``prefix``, in ascending order of the key; lazy, so callers may stop early."""
+        ...
+
+
+class GroupView(GroupReader, Protocol):
+    """The entries of a key group, to be read and changed."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of ``key``."""
+        ...
+
+    def delete(self, key: bytes) -> None:
+        """Remove ``key``; nothing happens if it is absent."""
+        ...
 
 
 class EmptyReader:
@@ -30,25 +57,25 @@ class EmptyReader:
 
 
 class GroupTransaction:
-    """A view of a group whose changes are kept in memory until they are asked for.
+    """A view of a group that keeps its changes in memory, over a reader that does not change.
 
     Guarantees
     ----------
     - Reads see the changes made before them.
-    - A scan visits, in ascending order, the keys that were there when it was begun and still are when it reaches
-      them, with the values they have then. Keys added during a scan are not visited by it.
+    - A scan visits, in ascending order, the keys that existed when it began and still exist when it reaches them, with
+      their values at that moment. It does not visit keys that are added during the scan.
     - Applying ``changes()`` to the reader's entries gives the entries of this view.
 
     Parameters
     ----------
     reader
-        The group as of the last commit; it must stay open as long as the transaction is read.
+        The group at the last commit; it must stay open as long as the transaction is read.
     """
 
     def __init__(self, reader: GroupReader) -> None:
         self._reader = reader
         self._new: dict[bytes, bytes | None] = {}  # None: deleted
-        self._read: dict[bytes, bytes | None] = {}  # what the reader has
+        self._read: dict[bytes, bytes | None] = {}  # values of the reader
         self._order = _KeyOrder()
 
     def get(self, key: bytes) -> bytes | None:
@@ -89,7 +116,7 @@ class GroupTransaction:
     def changes(self) -> list[tuple[bytes, bytes | None]]:
         """Changed keys in ascending order with their values, None for a deletion.
 
-        A key whose value was read with ``get`` or ``get_many`` and is the same again is left out.
+        A key that was read with ``get`` or ``get_many`` and has the same value again is left out.
         """
         read, unread = self._read, object()
         return sorted((key, value) for key, value in self._new.items() if read.get(key, unread) != value)
@@ -116,11 +143,11 @@ class GroupTransaction:
 
 
 class _KeyOrder:
-    """Keys in order, in buckets that one scan needs one of.
+    """Sorted keys, in buckets chosen so that most scans need one bucket.
 
-    An entry of a state variable goes with those of the same fingerprint (the first nine bytes of its key), an entry
-    of an index with the rest of that index. A bucket is sorted when it is scanned, not when a key arrives, and where
-    nothing is ever scanned, no key needs to arrive.
+    Entries of state variables share a bucket with those of the same fingerprint (the first nine bytes of the key),
+    entries of an index with the rest of that index. A bucket is sorted when it is scanned, not when a key arrives.
+    Keys are only taken over from the transaction when a scan begins, so a task without scans pays nothing.
     """
 
     def __init__(self) -> None:
@@ -129,7 +156,7 @@ class _KeyOrder:
         self._taken = 0
 
     def add_after(self, keys: dict[bytes, bytes | None]) -> None:
-        """Take in what came to ``keys`` since the last time: its last keys, for none ever goes."""
+        """Add the keys that are new in ``keys`` since the last call: the last ones, since keys are never removed."""
         new = len(keys) - self._taken
         for key in islice(reversed(keys), new):
             bucket = _bucket(key)
@@ -138,7 +165,7 @@ class _KeyOrder:
         self._taken += new
 
     def starting_with(self, prefix: bytes) -> list[bytes]:
-        """Keys with ``prefix``, in ascending order; a list of the caller's own."""
+        """Keys with ``prefix``, in ascending order; a new list."""
         if prefix and (prefix[0] or len(prefix) >= 9):
             return _range(self._in_order(_bucket(prefix)), prefix)
         names = sorted(name for name in self._sorted if name.startswith(prefix))

@@ -1,14 +1,14 @@
-"""State variables of the current grouping key, with the methods and the meaning of Spark's.
+"""State variables of the current grouping key, with the methods and the semantics of Spark's.
 
-A variable with a time to live writes each value with its expiry: the processing time of the batch plus that time.
-From then on the value is not returned, and ``purge_expired`` takes it away. Writing resets the expiry: of the value,
-of the entry of a map, of the part of a list that is written.
+A variable with a time to live stores each value with its expiry: the processing time of the batch plus that time.
+From the expiry on, the value is not returned, and ``purge_expired`` deletes it. Writing resets the expiry: of the
+value, of the entry of a map, of the part of a list that is written.
 
 Differs from Spark
 ------------------
-- Iterators give what was there when they were asked for; writing while iterating is safe.
-- Rows come back as plain tuples, also where Spark's ``MapState.getValue`` gives a ``Row``.
-- A wrong value is refused when it is written, not by the JVM.
+- Iterators return the values at the time of the call; writing while iterating is safe.
+- Rows are returned as plain tuples, also where Spark's ``MapState.getValue`` returns a ``Row``.
+- A wrong value is refused in Python when it is written, not by the JVM.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,15 @@ from equipoise.state.codec import KeyCodec, Row, RowCodec, array_of
 from equipoise.state.entries import companions, due_expiry, split_value, with_expiry
 
 if TYPE_CHECKING:
-    from equipoise.state.group_view import GroupView
+    from equipoise.state.transaction import GroupView
 
 _CHUNK_BYTES = 32 * 1024
-"""Appending rewrites the chunk it began in this batch: small enough to cost a microsecond, large enough to be few."""
+"""Bytes of a chunk. Appending rewrites the chunk that it began in this batch: small chunks make that cheap (a
+microsecond), large ones keep the number of entries low."""
 
 
 class NoKey:
-    """Stands where the prefix of the current key would: whatever wants an entry's key of it is told why not."""
+    """Placeholder for the prefix of the current key where there is none; building an entry's key from it raises."""
 
     def __add__(self, tag: bytes) -> NoReturn:
         raise InvalidArgumentError(
@@ -36,7 +37,7 @@ class NoKey:
 
 
 class Scope:
-    """What all variables of one handle look at: the group, the current key, the time of the batch.
+    """State that all variables of one handle share: the group, the current key, the time of the batch.
 
     Parameters
     ----------
@@ -52,11 +53,11 @@ class Scope:
         self.now_ms = now_ms
         self.batch = batch
         self.prefix: bytes | NoKey = NoKey()
-        self.view: GroupView  # set together with the first key; without a key nothing reads it
+        self.view: GroupView  # set together with the first key; not read before
 
 
 class _Variable:
-    """What the three kinds have in common."""
+    """Base of the three kinds of variables."""
 
     def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: RowCodec) -> None:
         self._scope = scope
@@ -68,7 +69,7 @@ class _Variable:
         self._decode = values.decode
 
     def clear(self) -> None:
-        """Remove all of this variable for the current key."""
+        """Remove all entries of this variable for the current key."""
         scope = self._scope
         prefix = scope.prefix + self._tag
         for key, value in list(scope.view.scan(prefix)):
@@ -83,7 +84,7 @@ class _Variable:
     def _put(self, key: bytes, payload: bytes) -> None:
         view = self._scope.view
         if self._ttl_ms is None:
-            # An expiry left from a time with TTL stays in the index alone; purge_expired knows it from a real one.
+            # An index entry from a time with TTL stays behind; purge_expired recognises and deletes it.
             view.put(key, b"\x00" + payload)
             return
         expiry = self._scope.now_ms + self._ttl_ms
@@ -96,7 +97,7 @@ class _Variable:
         view.put(due_expiry(expiry, key), b"")
 
     def _payload(self, value: bytes | None) -> bytes | None:
-        """What is stored, unless it is absent or expired."""
+        """The stored payload; None if it is absent or expired."""
         if value is None:
             return None
         if value[0] == 0:
@@ -156,13 +157,13 @@ class ValueState(_Variable):
 class ListState(_Variable):
     """A list of rows for each grouping key.
 
-    The list is stored in chunks, numbered by the batch that began them. Appending writes the chunk it began itself
-    or begins another; it reads and rewrites nothing of earlier batches, however long the list has grown.
+    The list is stored in chunks, numbered by the batch that began them. Appending extends the chunk that it began in
+    this batch or begins another. It never reads or rewrites chunks of earlier batches, however long the list is.
     """
 
     def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: RowCodec) -> None:
         super().__init__(scope, name, tag, ttl_ms, values)
-        self._open_for: object = None  # the very prefix object of the key whose last chunk is open
+        self._open_for: object = None  # prefix of the key whose last chunk is open; compared by identity
         self._chunk = b""
         self._count = 0
         self._body = bytearray()
@@ -222,7 +223,7 @@ class ListState(_Variable):
         self._write()
 
     def _begin(self, number: int) -> None:
-        """Begin the first chunk from ``number`` on that is not there yet: the key may come twice in a batch."""
+        """Begin the first unused chunk from ``number`` on: a key may occur twice in a batch."""
         scope = self._scope
         prefix = scope.prefix + self._tag
         self._chunk = prefix + number.to_bytes(8, "big")

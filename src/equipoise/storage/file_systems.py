@@ -1,7 +1,7 @@
-"""Stores that pyarrow reaches: HDFS and alike, which rename, and object stores, which do not.
+"""Stores through pyarrow: HDFS and similar ones, which can rename, and object stores, which cannot.
 
-Neither offers an atomic create-if-absent here. pyarrow's ``move`` on HDFS deletes an existing target, and its object
-stores know no conditional upload: a file that must be new is looked for first, and then written.
+Neither has an atomic create-if-absent here. pyarrow's ``move`` on HDFS deletes an existing target, and its object
+stores have no conditional upload: for a file that must be new, existence is checked first, and then it is written.
 """
 
 from contextlib import suppress
@@ -69,7 +69,7 @@ class ArrowObjects(Store):
 
 
 class RenamingFiles(ArrowObjects):
-    """HDFS and alike through pyarrow: a file is written under a temporary name and renamed."""
+    """HDFS and similar stores through pyarrow: a file is written under a temporary name and renamed."""
 
     abilities = Abilities(
         create_if_absent=False, atomic_rename=True, rename_may_report_false=True, list_after_write=True, sync=False
@@ -83,28 +83,28 @@ class RenamingFiles(ArrowObjects):
 
 
 class _ObjectUpload(Upload):
-    """Pieces in memory, sent when the file is complete.
+    """Buffers the bytes in memory and sends them when the file is complete.
 
-    pyarrow cannot abort an upload: closing it makes the object appear. So none is begun before all bytes are there, and
-    one that is abandoned neither replaces nor deletes what another writer has completed under the name meanwhile.
+    pyarrow cannot abort an upload: closing it makes the object appear. So the upload starts when all bytes are there,
+    and an abandoned file neither replaces nor deletes an object that another writer has completed under its name.
     """
 
     def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, *, replace: bool) -> None:
-        self._filesystem, self._path, self._replace, self._pieces = filesystem, path, replace, bytearray()
+        self._filesystem, self._path, self._replace, self._buffer = filesystem, path, replace, bytearray()
 
     def write(self, data: bytes) -> None:
-        self._pieces += data
+        self._buffer += data
 
     def complete(self) -> None:
         with _as_os_errors():
             if not self._replace and self._filesystem.get_file_info(self._path).type != pyarrow.fs.FileType.NotFound:
                 raise FileExistsError(self._path)
             stream = self._filesystem.open_output_stream(self._path)
-            stream.write(bytes(self._pieces))
+            stream.write(bytes(self._buffer))
             stream.close()
 
     def abandon(self) -> None:
-        self._pieces.clear()
+        self._buffer.clear()
 
 
 class _RenamedUpload(Upload):
@@ -138,7 +138,7 @@ class _RenamedUpload(Upload):
             _try(step)
 
     def _took_effect(self) -> bool:
-        """Whether a rename that reported a failure has happened: our file is gone and one of its size is there."""
+        """Whether a rename that reported a failure took effect: the temporary file is gone, the target has its size."""
         ours, theirs = self._filesystem.get_file_info([self._temporary, self._path])
         return bool(ours.type == pyarrow.fs.FileType.NotFound and theirs.size == self._size)
 
@@ -148,7 +148,7 @@ def _entry(info: Any, name: str) -> Entry:
 
 
 class _as_os_errors:  # noqa: N801 - used as a function
-    """pyarrow's own exceptions as ``OSError``."""
+    """Raise pyarrow's own exceptions as ``OSError``."""
 
     def __enter__(self) -> None:
         return
@@ -159,6 +159,6 @@ class _as_os_errors:  # noqa: N801 - used as a function
 
 
 def _try(step: Any) -> None:
-    """Do something on the way out of a failure, which is the error to report."""
+    """Call ``step`` during the handling of another error, which is the one to report."""
     with suppress(OSError, pa.ArrowException):
         step()

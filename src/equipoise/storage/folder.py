@@ -1,7 +1,7 @@
 """One folder of a store, and everything below it.
 
-A file appears under its name only when it is complete, and a complete file survives a power cut. What else may be
-relied on is in ``Storage.abilities``.
+A file appears under its name only when it is complete, and a complete file survives a power cut. ``Storage.abilities``
+states the other guarantees.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class StoredFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file and what it must contain: path below the folder, bytes, SHA-256 in hexadecimal digits."""
+    """A file and its digest: path below the folder, bytes, SHA-256 in hexadecimal digits."""
 
     path: str
     size: int
@@ -42,8 +42,8 @@ class Storage:
     location
         A local path or a URI (``file://``, ``hdfs://``, ``s3://``, ``gs://`` ...).
     store
-        The store that ``location`` is a path of; default: by the URI. Object stores are reached through ``obstore``
-        where it is installed, which can create a file only if it is absent; otherwise, and on HDFS, through pyarrow.
+        The store that ``location`` is a path in; default: by the URI. Object stores are accessed through ``obstore`` if
+        it is installed, which can create a file only if it is absent; otherwise, and on HDFS, through pyarrow.
     """
 
     def __init__(self, location: str, store: Store | None = None) -> None:
@@ -69,7 +69,7 @@ class Storage:
         return self._store.abilities
 
     def at(self, path: str) -> str:
-        """Where a file is, for messages and for Spark."""
+        """Full location of a file, for messages and for Spark."""
         return f"{self.location}/{path}"
 
     def read(self, path: str) -> bytes:
@@ -78,7 +78,7 @@ class Storage:
             return self._store.read(self._full(path))
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """``length`` bytes of a file from ``offset`` on; fewer where the file ends before."""
+        """``length`` bytes of a file from ``offset`` on; fewer if the file ends earlier."""
         with _explained("read", self.at(path)):
             return self._store.read(self._full(path), offset, length)
 
@@ -90,7 +90,7 @@ class Storage:
             offset += len(data)
 
     def verify(self, file: StoredFile) -> None:
-        """Read a file and compare it with what was recorded of it."""
+        """Read a file and compare its size and digest with the recorded ones."""
         size, digest = 0, hashlib.sha256()
         for data in self.pieces(file.path):
             size += len(data)
@@ -107,9 +107,9 @@ class Storage:
             return self._store.look(self._full(path)) is not None
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files and folders directly in a folder, sorted; none where the folder does not exist.
+        """Names of the files and folders directly in a folder, sorted; none if the folder does not exist.
 
-        Files that are still being written are left out.
+        Temporary files are left out.
         """
         with _explained("list", self.at(folder)):
             found = self._store.entries(self._full(folder))
@@ -134,11 +134,11 @@ class Storage:
             file.write(data)
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a whole file unless there is one of that name, which raises ``AlreadyExistsError``.
+        """Write a whole file; raise ``AlreadyExistsError`` if there is one of that name.
 
-        With ``abilities.create_if_absent`` exactly one of several callers succeeds, provided that each has bytes of
-        its own: after a failure the file is read back. The bytes of this caller mean that it won although the answer
-        was lost, other bytes that it lost. Without, callers must not rely on this alone.
+        With ``abilities.create_if_absent`` exactly one of several callers succeeds, provided that their bytes differ:
+        after a failure the file is read back. If it has the bytes of this caller, the write succeeded and only the
+        answer was lost; other bytes mean that another caller was first. Without, callers must not depend on this alone.
 
         A file that was read back is synced again, as the failure may have been that of the first sync.
         """
@@ -150,14 +150,14 @@ class Storage:
             if found is None or (found != data and isinstance(error, AlreadyExistsError)):
                 raise
             if found != data:
-                raise AlreadyExistsError(f"{self.at(path)} is there already") from error
+                raise AlreadyExistsError(f"{self.at(path)} already exists") from error
             self.sync(path)
 
     @contextmanager
     def writing(self, path: str, *, replace: bool = True) -> Iterator["Written"]:
-        """A file to be written piece by piece, which appears when the block ends well and leaves nothing if not.
+        """Open a file for writing; it appears when the block succeeds, and leaves nothing behind if the block raises.
 
-        Object stores hold the pieces in memory until then.
+        Object stores hold the bytes in memory until then.
         """
         where = self.at(path)
         with _explained("write", where):
@@ -174,23 +174,23 @@ class Storage:
             raise
 
     def sync(self, path: str) -> None:
-        """Make a file or folder that another process has written survive a power cut, where the store asks for that.
+        """Make a file or folder of another process survive a power cut, on a store that needs it.
 
-        All names in the folder above it survive, too.
+        All names in its parent folder survive as well.
         """
         with _explained("sync", self.at(path)):
             self._store.sync(self._full(path))
 
     def clean(self, folder: str, check: Callable[[], None], start: str = "") -> None:
-        """Delete temporary files that writers left half-written in a folder when they were killed.
+        """Delete temporary files that killed writers have left in a folder.
 
         Parameters
         ----------
         folder
             The folder.
         check
-            Raises where another query has taken over. It is called between the listing and the first deletion, so the
-            files that were listed are not those of a successor, which claims the checkpoint before it writes.
+            Raises if another query has taken over. It is called between the listing and the first deletion, so the
+            listed files are not those of a successor, which claims the checkpoint before it writes.
         start
             Only files whose names start with this.
         """
@@ -212,19 +212,19 @@ class Storage:
                 return
 
     def delete_folder(self, folder: str) -> None:
-        """Delete a folder with all that is in it, if it exists."""
+        """Delete a folder and everything in it, if it exists."""
         with _explained("delete", self.at(folder)):
             self._store.delete_folder(self._full(folder))
 
     def _found(self, path: str) -> bytes | None:
-        """Bytes of a file after a failure; ``None`` where there are none or the store does not answer."""
+        """Bytes of a file after a failure; ``None`` if it does not exist or the store does not answer."""
         try:
             return self._store.read(self._full(path))
-        except OSError:  # whether the file was written is unknown, and the first error tells
+        except OSError:  # it is unknown whether the file was written; the first error is reported
             return None
 
     def _full(self, path: str) -> str:
-        """The path in the store; one that would leave the folder is refused."""
+        """The path in the store; a path that leads out of the folder is refused."""
         if not path:
             return self._root
         if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
@@ -236,7 +236,7 @@ class Storage:
 
 
 class Written:
-    """A stream that counts and digests what goes through it."""
+    """A stream that counts and digests the bytes written to it."""
 
     def __init__(self, upload: Upload, where: str) -> None:
         self._upload = upload
@@ -259,7 +259,7 @@ class Written:
         return self._digest.hexdigest()
 
     def stored_as(self, path: str) -> StoredFile:
-        """What a record says of the file."""
+        """The file with its size and digest, for a record."""
         return StoredFile(path, self.size, self.sha256)
 
     def tell(self) -> int:
@@ -282,11 +282,11 @@ class Written:
         return False
 
     def close(self) -> None:
-        """Left to ``Storage.writing``, so that libraries which close their file do not make it appear early."""
+        """Do nothing: ``Storage.writing`` closes the file, so that a library cannot make it appear early."""
 
 
 def canonical(location: str) -> str:
-    """One way to write a place: an absolute path on the local disk, or a URI with the name that stores have in Arrow.
+    """Normalise a location: an absolute path on the local disk, or a URI with Arrow's name of the scheme.
 
     Examples
     --------
@@ -311,7 +311,7 @@ def _by_uri(location: str) -> tuple[Store, str]:
 
 @contextmanager
 def _explained(verb: str, where: str) -> Iterator[None]:
-    """Say which file it was, what was tried and what to do."""
+    """Raise errors as ``StorageError`` that names the file, the operation and what to do."""
     try:
         yield
     except FileNotFoundError as error:
@@ -320,7 +320,7 @@ def _explained(verb: str, where: str) -> Iterator[None]:
         ) from error
     except FileExistsError as error:
         raise (
-            error if isinstance(error, AlreadyExistsError) else AlreadyExistsError(f"{where} is there already")
+            error if isinstance(error, AlreadyExistsError) else AlreadyExistsError(f"{where} already exists")
         ) from error
     except OSError as error:
         if isinstance(error, StorageError):

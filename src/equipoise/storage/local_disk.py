@@ -1,8 +1,8 @@
-"""The local disk, and whatever is mounted as one.
+"""The local disk, and mounted file systems.
 
-A file is written under a temporary name, synced, and renamed; then its folder is synced. A file that must be new
-gets its name by a hard link in place of the rename, which fails where the name exists. The folder above a new folder is
-synced, too. Deletions are not synced: after a power cut a deleted file may be there again.
+A file is written under a temporary name, synced, and renamed; then its folder is synced. A file that must be new gets
+its name by a hard link instead of a rename, which fails if the name exists. The parent of a new folder is synced as
+well. Deletions are not synced: after a power cut a deleted file may exist again.
 """
 
 import errno
@@ -16,7 +16,7 @@ from equipoise.names import unique_name
 from equipoise.storage.store import TEMPORARY, Abilities, Entry, Store, Upload
 
 NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-"""How file systems without hard links refuse one: SMB, exFAT and the mounts of object stores."""
+"""Error codes of file systems without hard links: SMB, exFAT and mounts of object stores."""
 
 
 class LocalDisk(Store):
@@ -50,7 +50,7 @@ class LocalDisk(Store):
                     is_file = not entry.is_dir()
                     with suppress(FileNotFoundError):  # deleted while it was listed
                         found.append(Entry(entry.name, is_file, entry.stat().st_size if is_file else 0))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         if recursive:
             for name in [each.name for each in found if not each.is_file]:
@@ -118,7 +118,7 @@ class _LocalUpload(Upload):
 
 
 def _make_folder(folder: str) -> None:
-    """Make a folder and those above it; the names of new ones survive a power cut."""
+    """Create a folder and its parents; the names of new ones survive a power cut."""
     if not folder or os.path.isdir(folder):  # noqa: PTH112 - paths are text here
         return
     above = os.path.dirname(folder)  # noqa: PTH120 - as above
@@ -127,7 +127,7 @@ def _make_folder(folder: str) -> None:
         os.mkdir(folder)  # noqa: PTH102 - as above
     except FileExistsError as error:
         if not os.path.isdir(folder):  # noqa: PTH112 - as above; else another process was faster
-            raise NotADirectoryError(f"{folder} is a file, where a folder is wanted") from error
+            raise NotADirectoryError(f"{folder} is a file, expected a folder") from error
     _sync(above or os.curdir)
 
 

@@ -93,35 +93,35 @@ class ConditionalObjects(Store):
 
 
 class _Buffered(Upload):
-    """Pieces in memory, sent in one request: a conditional upload cannot be cut into parts."""
+    """Buffers the bytes in memory and sends them in one request: a conditional upload cannot be multipart."""
 
     def __init__(self, store: Any, path: str, mode: str) -> None:
-        self._store, self._path, self._mode, self._pieces = store, path, mode, bytearray()
+        self._store, self._path, self._mode, self._buffer = store, path, mode, bytearray()
 
     def write(self, data: bytes) -> None:
-        self._pieces += data
+        self._buffer += data
 
     def complete(self) -> None:
-        if len(self._pieces) > LARGEST_BYTES:
+        if len(self._buffer) > LARGEST_BYTES:
             raise StorageError(
-                f"could not write {self._path}: it has {len(self._pieces)} bytes, and a conditional upload takes at "
+                f"could not write {self._path}: it has {len(self._buffer)} bytes, and a conditional upload takes at "
                 f"most {LARGEST_BYTES}; let each task write less, with more partitions (numPartitions) or smaller "
                 "batches (for example maxFilesPerTrigger)"
             )
         with _as_os_errors(self._path):
-            self._store.put(self._path, bytes(self._pieces), mode=self._mode, use_multipart=False)
+            self._store.put(self._path, bytes(self._buffer), mode=self._mode, use_multipart=False)
 
     def abandon(self) -> None:
-        self._pieces.clear()
+        self._buffer.clear()
 
 
 def _below(folder: str) -> str:
-    """What the names below a folder begin with; nothing at the root of a bucket."""
+    """Common prefix of the names below a folder; empty at the root of a bucket."""
     return f"{folder}/" if folder else ""
 
 
 def is_installed() -> bool:
-    """Whether the optional package is there."""
+    """Whether the optional package is installed."""
     with suppress(ImportError):
         import obstore  # noqa: F401, PLC0415 - an optional package
 
@@ -135,7 +135,7 @@ def _made(url: str, options: dict[str, Any]) -> ConditionalObjects:
 
 @contextmanager
 def _as_os_errors(path: str) -> Iterator[None]:
-    """Exceptions of obstore as ``OSError``."""
+    """Raise exceptions of obstore as ``OSError``."""
     from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError  # noqa: PLC0415 - an optional package
 
     try:

@@ -1,9 +1,9 @@
-"""What a store must do, and what it says it can do beyond that.
+"""Interface of a store: operations that every store has, and abilities that differ between stores.
 
 | store | module | create if absent | rename | rename may report false | list after write | sync |
 |---|---|---|---|---|---|---|
 | local disk | ``local_disk`` | yes, by a hard link | atomic | no | yes | yes |
-| HDFS and alike, through pyarrow | ``file_systems`` | no | atomic | yes | yes | no |
+| HDFS and similar, through pyarrow | ``file_systems`` | no | atomic | yes | yes | no |
 | S3, GCS, Azure, through obstore | ``object_store`` | yes, by a conditional PUT | none | | yes | no |
 | any object store, through pyarrow | ``file_systems`` | no | none | | yes | no |
 """
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 
 class Upload(ABC):
-    """A file that is being written, piece by piece."""
+    """A file that is being written."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -61,7 +61,7 @@ class Upload(ABC):
 
     @abstractmethod
     def complete(self) -> None:
-        """Make the file appear under its name; raises ``FileExistsError`` where it may not replace the one there."""
+        """Make the file appear under its name; raise ``FileExistsError`` if it exists and may not be replaced."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -79,7 +79,7 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of a file; fewer than ``length`` where the file ends before."""
+        """Bytes of a file; fewer than ``length`` if the file ends earlier."""
 
     @abstractmethod
     def look(self, path: str) -> Entry | None:
@@ -91,7 +91,7 @@ class Store(ABC):
 
     @abstractmethod
     def upload(self, path: str, *, replace: bool) -> Upload:
-        """Begin a file, which appears when the upload is complete; ``replace``: whether in place of another."""
+        """Begin a file, which appears when the upload is complete; ``replace``: whether it may replace another."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -102,4 +102,4 @@ class Store(ABC):
         """Delete a folder and everything in it, if it exists."""
 
     def sync(self, path: str) -> None:  # noqa: B027 - most stores keep what they have acknowledged
-        """Make a file or folder that somebody else has written survive a power cut, and all names beside it."""
+        """Make a file or folder of another writer survive a power cut, and all names beside it."""

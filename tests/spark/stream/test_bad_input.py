@@ -185,7 +185,7 @@ def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
     ):
         ours(source.stream(), "k", Count(), OUT)
     shutil.move(f"{ours.checkpoint}/query", tmp_path)
-    with pytest.raises(LogBrokenError, match=r"query is not there, but .*log is"):
+    with pytest.raises(LogBrokenError, match=r"query is missing, but .*log exists"):
         ours(source.stream(), "k", Count(), OUT)
 
 

@@ -10,7 +10,7 @@ from equipoise.hashing import fingerprints
 from equipoise.metrics import load_imbalance
 from equipoise.spark import Aggregator, KeyBatch, LocalQuery, VectorProcessor
 from equipoise.spark.stream.local_jobs import LocalJobs
-from equipoise.state.history import batch_log_rows
+from equipoise.state.batch_log import batch_log_rows
 
 COUNT = StructType([StructField("n", LongType())])
 ROWS, COUNTS = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})

@@ -3,7 +3,7 @@
 Valid Arrow streams and JSON lines are damaged at random, by a seed, and sent over loopback to a ``SocketFeed`` in a
 process of its own. A case is accounted for if
 
-- the rows given by ``read`` and those among the dead letters are as many as the sender was told are accepted,
+- the rows given by ``read`` and those among the dead letters are as many as the acknowledged ones,
 - all rows before the first damaged byte are accepted,
 - a dead letter says so where the stream could not be read to its end,
 - no dead letter is about a failure of the feed itself.
@@ -117,7 +117,7 @@ def _fault(stream: Stream, data: bytes, outcome: dict[str, Any]) -> str:
     ended = [fault for fault in ("died", "raised", "hung", "bugs") if outcome.get(fault)]
     if ended:
         return ended[0]
-    accepted, rows = outcome["accepted"], outcome["given"] + outcome["letters"]
+    accepted, rows = outcome["accepted"], outcome["given"] + outcome["dead_letters"]
     if stream.format == "json":
         lines = data.split(b"\n")
         if accepted != len(lines) - (not lines[-1]) or rows != sum(bool(line.strip()) for line in lines):
@@ -128,7 +128,7 @@ def _fault(stream: Stream, data: bytes, outcome: dict[str, Any]) -> str:
 
 def _arrow_fault(stream: Stream, data: bytes, outcome: dict[str, Any]) -> str:
     accepted = outcome["accepted"]
-    if outcome["given"] + outcome["letters"] != accepted:
+    if outcome["given"] + outcome["dead_letters"] != accepted:
         return "rows given are not rows accepted"
     same = next((at for at, (a, b) in enumerate(zip(stream.data, data, strict=False)) if a != b), len(data))
     if accepted < max((rows for end, rows in stream.ends if end <= same), default=0):
@@ -347,7 +347,7 @@ def _outcome(feed: SocketFeed, data: bytes) -> dict[str, Any]:
     lines: list[dict[str, Any]] = []
     sender = threading.Thread(target=_send, args=(feed.port, data, lines), daemon=True)
     sender.start()
-    found = {"given": 0, "letters": 0, "broken": 0, "bugs": 0, "raised": "", "hung": False}
+    found = {"given": 0, "dead_letters": 0, "broken": 0, "bugs": 0, "raised": "", "hung": False}
     until = time.monotonic() + _PATIENCE
     try:
         while sender.is_alive() or feed.connections:
@@ -370,9 +370,9 @@ def _take(feed: SocketFeed, found: dict[str, Any]) -> bool:
     with pa.ipc.new_stream(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_table(rows)
     found["given"] += chunk.table.num_rows
-    found["broken"] += sum(not letter.text for letter in chunk.letters)
-    found["bugs"] += sum("report this as a bug" in letter.reason for letter in chunk.letters)
-    found["letters"] += sum(letter.rows for letter in chunk.letters if letter.text)
+    found["broken"] += sum(not letter.text for letter in chunk.dead_letters)
+    found["bugs"] += sum("report this as a bug" in letter.reason for letter in chunk.dead_letters)
+    found["dead_letters"] += sum(letter.rows for letter in chunk.dead_letters if letter.text)
     chunk.acknowledge()
     return True
 

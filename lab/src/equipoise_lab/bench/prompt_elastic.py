@@ -66,7 +66,7 @@ def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int],
                     raise failure
         finally:
             query.stop()
-        return Spool(folder / "spool").history()
+        return Spool(folder / "spool").batch_lines()
 
 
 def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:

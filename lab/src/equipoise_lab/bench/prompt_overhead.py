@@ -29,7 +29,7 @@ def run(context: Context) -> Result:
                 receiver.forget(receiver.sealed)  # raises what the receiver failed with
         finally:
             receiver.stop()
-        lines = Spool(folder).history()[2:]  # the first ones compile
+        lines = Spool(folder).batch_lines()[2:]  # the first ones compile
     planning = [line["plan_seconds"] for line in lines]
     metrics = {
         "share_of_interval": median(planning) / _INTERVAL,

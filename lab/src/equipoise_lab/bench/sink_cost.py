@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from equipoise.spark import sinks
 from equipoise.spark.stream.delivery import Delivery
-from equipoise.state.log import OutputFile
+from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage
 from equipoise_lab.bench.harness import Context, Result
 from equipoise_lab.bench.local_spark import local_spark

@@ -147,7 +147,7 @@ def _start(stream: Any, load: _Load, checkpoint: Path, *, plain_hash: bool) -> A
 
 
 def _batch_log(checkpoint: Path) -> list[dict[str, Any]]:
-    from equipoise.state.history import batch_log_rows
+    from equipoise.state.batch_log import batch_log_rows
 
     return batch_log_rows(str(checkpoint))
 

@@ -131,7 +131,7 @@ def read_batches(spool: str, *, spark: SparkSession | None = None) -> DataFrame:
         The session; default the active one.
     """
     session = spark or SparkSession.active()
-    lines = Spool(spool).history()
+    lines = Spool(spool).batch_lines()
     schema = ", ".join(f"{name} {kind}" for name, kind in _HISTORY.items())
     return session.createDataFrame([tuple(line.get(name) for name in _HISTORY) for line in lines], schema)
 
@@ -151,7 +151,7 @@ _HISTORY = {
     "seal_seconds": "double",
     "ready_before_wanted": "double",
     "waiting": "bigint",
-    "letters": "bigint",
+    "dead_letters": "bigint",
     "load": "double",
     "action": "string",
     "reason": "string",

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from equipoise.pictures import batch_log_figure
 from equipoise.spark.stream.state_reader import active_session
-from equipoise.state.history import batch_log_rows
+from equipoise.state.batch_log import batch_log_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,8 @@ import msgspec
 import pyarrow as pa
 
 from equipoise.state.catch_up import Recent
+from equipoise.state.commit import OutputFile, Snapshot
 from equipoise.state.handle import VariableSpec
-from equipoise.state.log import OutputFile, Snapshot
 from equipoise.state.ownership import Handover
 from equipoise.state.sections import Section
 from equipoise.storage import StoredFile

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from equipoise.errors import EquipoiseError, UserFunctionError
 from equipoise.spark.rows.user_functions import traced
 from equipoise.spark.stream.runners import raised_at
-from equipoise.state.log import OutputFile
+from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage
 
 

@@ -30,12 +30,13 @@ from equipoise.spark.stream.settings import Settings
 from equipoise.state import batch_log
 from equipoise.state.catch_up import Recent
 from equipoise.state.checkpoint import Checkpoint
+from equipoise.state.commit import Commit
 from equipoise.state.garbage import GarbageCollector
-from equipoise.state.halves import SparkHalf, require_same, undelivered
+from equipoise.state.group_table import GroupTable, due_snapshots
+from equipoise.state.halves import SparkHalf, require_same_offsets, undelivered_batch
 from equipoise.state.handle import VariableSpec, removed_tags
-from equipoise.state.log import SUMMARY_EVERY, Commit, CommitLog, GroupTable
+from equipoise.state.log import SUMMARY_EVERY, CommitLog
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
-from equipoise.state.snapshots import due_snapshots
 from equipoise.storage import Storage
 
 _PATIENCE = 60.0  # seconds that a query which is stopped waits for its sink
@@ -93,7 +94,7 @@ class Engine(Generic[Rows]):
                     f"{progress.head - 1}; the two halves of the checkpoint are of different times: restore both "
                     "from one copy"
                 )
-            require_same(batch, progress.last.offsets, offsets, progress.storage.location)
+            require_same_offsets(batch, progress.last.offsets, offsets, progress.storage.location)
             if is_replay:
                 self._deliver_again(progress, rows)
             else:
@@ -131,7 +132,7 @@ class Engine(Generic[Rows]):
             )
         try:
             storage = self._settings.epoch.storage
-            if undelivered(storage, CommitLog(storage).head()) is None:
+            if undelivered_batch(storage, CommitLog(storage).head()) is None:
                 return False
             with self._settings.epoch.reported_first():
                 progress = self._recovered()

@@ -8,7 +8,8 @@ from equipoise.adapt import BatchLoads, Controller, StreamLoadRecord, split_widt
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.checkpoint import Checkpoint, Overrides
-from equipoise.state.log import Commit, CommitLog
+from equipoise.state.commit import Commit
+from equipoise.state.log import CommitLog
 
 HASH = "hash"
 """What to hold for plain hash."""

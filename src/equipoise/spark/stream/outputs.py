@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from equipoise.errors import InvalidArgumentError
 from equipoise.names import unique_name
 from equipoise.spark.rows.pandas_rows import to_arrow
-from equipoise.state.log import OutputFile
+from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage, Written
 
 FOLDER = "outputs"

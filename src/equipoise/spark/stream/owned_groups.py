@@ -13,8 +13,10 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.state.cache import GroupCache
 from equipoise.state.cached_entries import CacheReader
 from equipoise.state.catch_up import reading
+from equipoise.state.commit import Snapshot
 from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
-from equipoise.state.log import Chain, CommitLog, GroupTable, Snapshot
+from equipoise.state.group_table import Chain, GroupTable
+from equipoise.state.log import CommitLog
 from equipoise.state.ownership import fingerprint_of
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise.errors import AlreadyExistsError, DamagedError, InvalidArgumentError, MismatchError
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
-from equipoise.state.log import OutputFile
+from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage, StoredFile, canonical
 
 BATCH = "batch"

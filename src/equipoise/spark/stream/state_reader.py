@@ -13,8 +13,9 @@ from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.state.checkpoint import Identity
 from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.commit import Commit
+from equipoise.state.group_table import Chain
 from equipoise.state.handle import VariableSpec
-from equipoise.state.log import Chain, Commit
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.state_dump import TIMERS, group_entries, kept_version, key_states, while_kept
 from equipoise.storage import Storage

@@ -1,4 +1,4 @@
-"""Threads of which exactly one runs at a time; where the baton goes is drawn, and the same each time.
+"""Threads of which exactly one runs at a time; the seed decides which thread runs next.
 
 A step is one operation on the store, or one failpoint. Before each step the actor that runs may lose the baton, fail,
 or die. An actor that died can do nothing more: whatever it tries raises ``Crash``.
@@ -13,7 +13,7 @@ from equipoise_lab.bench.protocol.schedule import Schedule
 
 
 def _closed_gate() -> threading.Lock:
-    """A lock that is held: who waits for it goes on when another thread releases it."""
+    """A lock that starts acquired: a waiting thread continues when another thread releases it."""
     gate = threading.Lock()
     gate.acquire()
     return gate
@@ -24,7 +24,7 @@ class Crash(BaseException):
 
 
 class Stopped(BaseException):
-    """The query is stopped by a user; not an ``Exception``, since it is no failure of a sink or of a store."""
+    """The query is stopped by a user; not an ``Exception``, since it is not a failure of a sink or a store."""
 
 
 class Actor:

@@ -1,4 +1,4 @@
-"""Compares what is there at the end with a model: each row once, in each state, delivery and sink."""
+"""Compares state, deliveries and sink at the end with a model: each row must be there exactly once."""
 
 import json
 from collections import defaultdict
@@ -59,7 +59,7 @@ def check_outputs(what: str, found: dict[int, list[Any]], expected: dict[int, li
 
 
 def check_batch(what: str, batch: int, found: list[Any], expected: dict[int, list[Any]]) -> None:
-    """A batch that Spark is about to take for finished has arrived."""
+    """A batch that Spark is about to record as finished must be in the sink."""
     _require_equal(f"{what}, batch {batch}", sorted(found), expected[batch])
 
 

@@ -1,4 +1,4 @@
-"""Files in memory with an index of folders, and what of them a power cut may undo."""
+"""Files in memory with an index of folders, and a model of what a power cut may undo."""
 
 import random
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class File:
-    """A file, and what of it is on disk.
+    """A file, and its content on disk.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class File:
 
     @property
     def survivor(self) -> "File | None":
-        """What is under its name after a power cut, at worst."""
+        """Content under its name after a power cut in the worst case."""
         return self if self.is_written and self.is_named else self.replaced
 
 
@@ -109,7 +109,7 @@ class Files:
             del self._deleted[path]
 
     def lose_power(self, since: int, draw: random.Random) -> int:
-        """Undo some of what was not synced and happened after the step ``since``; gives how many files changed."""
+        """Undo some unsynced operations after the step ``since``; return how many files changed."""
         undone = 0
         for path, file in list(self._files.items()):
             survivor = file.survivor
@@ -129,7 +129,7 @@ class Files:
         return undone
 
     def restore(self, folder: str, files: dict[str, bytes], step: int) -> None:
-        """Put a copy in place of all files below a folder."""
+        """Replace all files below a folder by a copy."""
         for path in list(self.below(folder)):
             del self[path]
         self._deleted.clear()

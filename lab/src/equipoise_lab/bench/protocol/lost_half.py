@@ -1,4 +1,4 @@
-"""Checkpoints whose two halves are of different times, as an operator leaves them who restores only one."""
+"""Checkpoints whose two halves belong to different points in time, as after restoring only one of them."""
 
 import json
 import random
@@ -12,12 +12,12 @@ Halves = dict[str, bytes]
 
 
 def _older(now: Halves, copy: Halves, head: int, copied: int) -> Halves | None:
-    """Spark's half of an older copy: it would plan batches anew that are committed."""
+    """Spark's half of an older copy: Spark would plan committed batches again."""
     return _log_of(now) | _spark_of(copy) if copied < head else None
 
 
 def _newer(now: Halves, copy: Halves, _head: int, copied: int) -> Halves | None:
-    """The log of an older copy: it lacks batches that Spark takes for finished, or at least two that it has planned."""
+    """The log of an older copy: it lacks batches that Spark has finished, or at least two that it has planned."""
     planned, finished = _last(now, OFFSETS), _last(now, COMMITS)
     return _log_of(copy) | _spark_of(now) if planned > copied or finished >= copied else None
 

@@ -1,4 +1,4 @@
-"""Many schedules, in several processes, in the order of their seeds; a run can be interrupted and gone on with."""
+"""Runs many schedules in several processes, in the order of their seeds; a run can be interrupted and continued."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ _CHUNK = 20  # schedules that a process runs at a time
 
 
 class Progress(msgspec.Struct):
-    """What came of the schedules so far.
+    """Results of the schedules so far.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _resumed(seeds: range, file: Path | None) -> Progress:
         known = msgspec.json.decode(file.read_bytes(), type=Progress)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise DamagedError(
-            f"{file} does not hold the progress of a simulation: {error}; delete it to begin anew"
+            f"{file} does not hold the progress of a simulation: {error}; delete it to start again"
         ) from error
     if (known.first, known.end) != (seeds.start, seeds.stop):
         raise MismatchError(

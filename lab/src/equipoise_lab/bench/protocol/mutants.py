@@ -39,7 +39,7 @@ def replacing_sink() -> Iterator[None]:
 def forgotten_offsets() -> Iterator[None]:
     """Mutant s2."""
     with (
-        mock.patch.object(engine, "require_same"),
+        mock.patch.object(engine, "require_same_offsets"),
         mock.patch.object(SparkHalf, "sync"),
         mock.patch.object(SparkHalf, "require"),
     ):
@@ -49,7 +49,7 @@ def forgotten_offsets() -> Iterator[None]:
 @contextmanager
 def trusted_halves() -> Iterator[None]:
     """Mutant s4."""
-    with mock.patch.object(engine, "require_same"), mock.patch.object(SparkHalf, "require"):
+    with mock.patch.object(engine, "require_same_offsets"), mock.patch.object(SparkHalf, "require"):
         yield
 
 

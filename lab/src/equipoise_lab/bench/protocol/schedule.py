@@ -1,4 +1,4 @@
-"""What a seed stands for: a workload, and the faults that happen at numbered steps."""
+"""The schedule of a seed: a workload, and faults at numbered steps."""
 
 import random
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """All that decides a run.
+    """Everything that determines a run.
 
     Parameters
     ----------
@@ -82,5 +82,5 @@ class Schedule:
         )
 
     def without(self, fault: Fault) -> "Schedule":
-        """The same schedule with a fault less."""
+        """The same schedule without one of its faults."""
         return replace(self, faults=tuple(each for each in self.faults if each != fault))

@@ -1,7 +1,7 @@
 """Spark's part of a query: it plans a batch, calls the engine, and notes that the batch is finished.
 
 Spark creates its files atomically and does not sync them. The offsets of a batch are a range of row numbers and the
-time at which it was planned, so a batch that is planned anew has other bytes.
+time at which it was planned, so a batch that is planned again has other bytes.
 """
 
 import json

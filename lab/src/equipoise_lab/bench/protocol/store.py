@@ -144,7 +144,7 @@ class SimulatedStore(Store):
             self._files.delete(temporary, self._actors.step)
 
     def lose_power(self) -> int:
-        """Undo some of what was not synced; gives how many files changed."""
+        """Undo some unsynced operations; return how many files changed."""
         return self._files.lose_power(self._actors.step - _WRITTEN_BACK, self._draw)
 
     def copied(self, below: str) -> dict[str, bytes]:
@@ -153,7 +153,7 @@ class SimulatedStore(Store):
         return {path: self._files[path].data for path in paths}
 
     def restore(self, below: str, files: dict[str, bytes]) -> None:
-        """Put a copy in place of all files below a folder."""
+        """Replace all files below a folder by a copy."""
         self._files.restore(below, files, self._actors.step)
 
     def _do(self, what: str, act: Callable[[], _T]) -> _T:

@@ -1,4 +1,4 @@
-"""A failing schedule as a story: first made as short as possible, then told step by step."""
+"""Report of a failing schedule: shortened as far as possible, then printed step by step."""
 
 import re
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ def shrunk(outcome: Outcome) -> Outcome:
 
 
 def _kind(outcome: Outcome) -> str | None:
-    """What a violation says before its first number."""
+    """Text of a violation before its first number."""
     return None if outcome.violation is None else re.split(r"\d", outcome.violation, maxsplit=1)[0]
 
 
 def story(outcome: Outcome) -> str:
-    """What happened, for people."""
+    """Description of the events, for people."""
     return "\n".join(_lines(outcome))
 
 
@@ -42,8 +42,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     )
     for fault in schedule.faults:
         yield f"  fault at step {fault.step}: {fault.kind} ({fault.span})"
-    told = [line for line in outcome.trace if _ROUTINE.search(line) is None]
-    yield from told[-_LINES:]
+    shown = [line for line in outcome.trace if _ROUTINE.search(line) is None]
+    yield from shown[-_LINES:]
     yield f"violation: {outcome.violation}"
 
 

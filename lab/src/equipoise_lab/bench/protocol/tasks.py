@@ -21,8 +21,8 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.local_jobs import group_numbers
 from equipoise.spark.stream.outputs import FOLDER
 from equipoise.spark.stream.owned_groups import OwnedGroups
+from equipoise.state.commit import OutputFile
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
-from equipoise.state.log import OutputFile
 from equipoise.state.ownership import Layout
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.actors import Actor, Actors
@@ -80,7 +80,7 @@ class SimulatedJobs:
 
 
 class SimulatedOutput:
-    """What a sink is given in place of a DataFrame."""
+    """Stand-in for the DataFrame of a sink."""
 
     def __init__(self, storage: Storage, files: Sequence[str], session: object) -> None:
         self._storage, self._files, self.sparkSession = storage, files, session
@@ -176,14 +176,14 @@ class SimulatedGroup:
         yield self._reader
 
     def replace(self, version: int, entries: Iterable[tuple[bytes, bytes | None]]) -> int:
-        """Put entries in place of all others."""
+        """Replace all entries."""
         self._reader = MemoryReader(version, {key: value for key, value in entries if value is not None})
         return version
 
     def apply(self, changes: Sequence[tuple[int, bool, Iterable[tuple[bytes, bytes | None]]]], *, expected: int) -> int:
         """Apply changes that the copy lacks, unless it is older than expected."""
-        starts_anew = bool(changes) and changes[0][1]
-        if self._reader.version >= expected or starts_anew:
+        is_reset = bool(changes) and changes[0][1]
+        if self._reader.version >= expected or is_reset:
             version, entries = self._reader.version, dict(self._reader.content)
             for later, reset, changed in changes:
                 if later <= version:

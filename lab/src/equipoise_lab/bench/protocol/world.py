@@ -23,7 +23,7 @@ from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.settings import Settings
-from equipoise.state import catch_up, fencing, snapshots
+from equipoise.state import catch_up, fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides, new_name
 from equipoise.state.compaction import compact
 from equipoise.state.fencing import claim
@@ -53,7 +53,7 @@ _MOST_DRIVERS = 60
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a schedule: the violation, if any, how often each path was taken, the trace, and its digest."""
+    """Outcome of a schedule: the violation, if any, how often each path was taken, the trace, and its digest."""
 
     schedule: Schedule
     violation: str | None
@@ -102,7 +102,7 @@ class World:
         self._lost: dict[str, bytes] | None = None  # the checkpoint before one of its halves was lost
 
     def run(self) -> None:
-        """Run until all batches are done and everybody has ended, then compare."""
+        """Run until all batches are done and all actors have ended, then compare."""
         for upto in (self.schedule.batches, self.schedule.batches + _EXTRA):
             self._upto = upto
             while self._is_short():
@@ -262,7 +262,7 @@ class World:
         return found
 
     def _check(self) -> None:
-        if self._swapped is not None:  # nobody has started since: who reads the plan must refuse it
+        if self._swapped is not None:  # no query has started since: a reader of the plan must refuse it
             self._require_refused()
         if self._lost is not None:
             self._regain()
@@ -303,7 +303,7 @@ class World:
             self._lose_half()
 
     def _restore(self, batch: int, files: dict[str, bytes]) -> None:
-        """Put back a copy, and move away what the sink got after it, as the documentation says."""
+        """Restore a copy, and move away later files of the sink, as documented."""
         self.actors.count("copy restored")
         self._swapped = self._lost = None
         self.store.restore(CHECKPOINT, files)
@@ -313,7 +313,7 @@ class World:
         self.store.restore(SINK, kept)
 
     def _swap(self) -> None:
-        """Put another plan over the one in force, and stop everybody."""
+        """Replace the plan in force by another one, and stop all drivers."""
         with self._looking():
             log = CommitLog(self.storage)
             head = log.head()
@@ -347,7 +347,7 @@ class World:
         self._swapped = None
 
     def _lose_half(self) -> None:
-        """Put halves of different times together, and stop everybody."""
+        """Combine halves of different points in time, and stop all drivers."""
         if self._swapped is not None or self._lost is not None:
             return
         with self._looking():
@@ -361,7 +361,7 @@ class World:
             self.store.restore(CHECKPOINT, {f"{CHECKPOINT}/{path}": data for path, data in lost[1].items()})
 
     def _regain(self) -> None:
-        """Stop everybody else, and restore the whole checkpoint from one copy, as the error says."""
+        """Stop all other drivers, and restore the whole checkpoint from one copy, as the error says."""
         assert self._lost is not None  # noqa: S101 - this tells the type checker
         self.actors.kill([actor for actor in self.actors.live() if actor is not self.actors.current])
         self.store.restore(CHECKPOINT, self._lost)
@@ -406,7 +406,7 @@ def _below(files: dict[str, bytes]) -> dict[str, bytes]:
 
 @contextmanager
 def _patched(world: World) -> Iterator[None]:
-    """Small numbers, so that a few batches go through all that a long life holds; names and machines by the seed."""
+    """Patch small limits, so that a few batches take all paths of a long run; names and machines follow the seed."""
     draw = random.Random(f"names {world.schedule.seed}")  # noqa: S311 - the same seed must give the same names
     actors = world.actors
 
@@ -429,8 +429,8 @@ def _patched(world: World) -> Iterator[None]:
         mock.patch.object(names, "_source", name),
         mock.patch.object(fencing, "_this_process", process),
         mock.patch.object(engine_module, "SUMMARY_EVERY", 3),
-        mock.patch.object(snapshots, "MOST_VERSIONS", 3),
-        mock.patch.object(snapshots, "_GROUPS_A_BATCH", 3),
+        mock.patch.object(group_table, "MOST_VERSIONS", 3),
+        mock.patch.object(group_table, "_GROUPS_A_BATCH", 3),
         mock.patch.object(catch_up, "RECENT", 2),
         mock.patch.object(sinks, "_COPIES", 1),
         mock.patch.object(failpoints, "watchers", [reached]),

@@ -1,0 +1,98 @@
+"""Records of the commit log: what one version of the state consists of."""
+
+from typing import Any
+
+import msgspec
+
+from equipoise.state.sections import Section
+from equipoise.storage import StoredFile
+
+
+class OutputFile(msgspec.Struct, frozen=True, array_like=True):
+    """One file of rows for the sink: path below the checkpoint, bytes, SHA-256, rows."""
+
+    path: str
+    size: int
+    sha256: str
+    rows: int
+
+    @property
+    def stored(self) -> StoredFile:
+        """The file without its number of rows."""
+        return StoredFile(self.path, self.size, self.sha256)
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """All entries of one key group at a version."""
+
+    version: int
+    section: Section
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """The entries of one key group that one version changed."""
+
+    version: int
+    section: Section
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of one micro-batch: everything it did, and everything the next batch needs.
+
+    Parameters
+    ----------
+    version
+        Version of the state that this record creates: the number of the batch plus 1.
+    epoch
+        Epoch of the query that wrote it.
+    time_ms
+        Processing time of the batch, milliseconds since 1970.
+    watermark_ms, next_watermark_ms
+        Watermark of this batch, and of the next.
+    plan, next_plan
+        Name of the plan that placed this batch, and of the one that places the next; a name contains the plan's
+        SHA-256.
+    offsets
+        SHA-256 of Spark's offsets of the batch; empty for the initial state.
+    sections
+        Changes, by key group.
+    snapshots
+        Snapshots of earlier versions that this batch wrote, by key group.
+    dropped
+        Key groups that no longer exist: their entries are in the changes of other groups.
+    files
+        Files that hold the changes and snapshots.
+    outputs
+        Files of rows for the sink.
+    variables
+        State variables by name: the fields of ``VariableSpec``.
+    loads
+        Stored form of the load record.
+    decision
+        The decision about the plan, its reason, and the numbers behind it.
+    measures
+        Measurements: rows, seconds, imbalance and so on.
+    """
+
+    version: int
+    epoch: int
+    time_ms: int
+    watermark_ms: int
+    next_watermark_ms: int
+    plan: str
+    next_plan: str
+    offsets: str
+    sections: dict[str, Section]
+    snapshots: dict[str, Snapshot]
+    dropped: list[str]
+    files: list[StoredFile]
+    outputs: list[OutputFile]
+    variables: dict[str, Any]
+    loads: bytes
+    decision: dict[str, Any]
+    measures: dict[str, Any]
+
+    @property
+    def batch(self) -> int:
+        """Number of the micro-batch; -1 for the initial state."""
+        return self.version - 1
