@@ -224,9 +224,22 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
     )
 
 
+def dicts_to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Dicts as one table of the declared schema, as ``transformWithState`` converts ``Row``.
+
+    A name that a row lacks is NULL, a name that the schema lacks is left out, and a timestamp without a zone is UTC.
+    """
+    columns = [_plain_array([row.get(field.name) for row in rows], field) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _values(column: Sequence[Any], field: pa.Field, timezone: str) -> pa.Array:
     if pa.types.is_timestamp(field.type):
         return _array(pd.Series(column), field, timezone)
+    return _plain_array(column, field)
+
+
+def _plain_array(column: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         return pa.array(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
