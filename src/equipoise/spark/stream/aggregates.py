@@ -105,9 +105,10 @@ def _of_one(df: DataFrame, asked: Asked) -> tuple[str, str | None, Column]:
         return _of_column(df, asked)
     found = _TEXT.fullmatch(asked) if isinstance(asked, str) else None
     function = _MEANS.get(found[1].lower(), found[1].lower()) if found else ""
-    if found is None or function not in FUNCTIONS or (found[2] == "*" and function != "count"):
+    of_rows = found is not None and found[2] in _ROWS
+    if found is None or function not in FUNCTIONS or (of_rows and function != "count"):
         raise _refusal(repr(asked))
-    function, name, column = _made(df, function, None if found[2] == "*" else _unquoted(found[2]))
+    function, name, column = _made(df, function, None if of_rows else _unquoted(found[2]))
     return function, name, column.alias(_unquoted(found[3])) if found[3] else column
 
 

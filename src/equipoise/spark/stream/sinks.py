@@ -234,7 +234,8 @@ class MemoryView:
 
     def _show(self) -> None:
         rows = [self._batches[batch] for batch in sorted(self._batches)]
-        found: Any = pa.concat_tables(rows) if rows else []
+        # one chunk: Spark's createDataFrame loses rows of a table of several
+        found: Any = pa.concat_tables(rows).combine_chunks() if rows else []
         self._spark.createDataFrame(found, self._schema).createOrReplaceTempView(self._name)
 
 
