@@ -123,17 +123,15 @@ def _of_column(df: DataFrame, asked: Column) -> tuple[str, str | None, Column]:
     spelled: list[tuple[str, str | None]] = [(each, name) for name in df.columns for each in (name, _quoted(name))]
     if function == "count":
         spelled += [(each, None) for each in _ROWS]
-    for spelling, name in spelled:
-        if f"{rest} as ".lower().startswith(f"{spelling}) as ".lower()):
-            _, known, plain = _made(df, function, name)
-            try:
-                same = df.groupBy().agg(asked).sameSemantics(df.groupBy().agg(plain))
-            except PySparkException as error:
-                raise InvalidArgumentError(f"Spark cannot compute {text}: {error.getMessage() or error}") from error
-            if same:
+    found = [each for each in spelled if f"{rest} as ".lower().startswith(f"{each[0]}) as ".lower())]
+    for _, name in found:
+        _, known, plain = _made(df, function, name)
+        try:
+            if df.groupBy().agg(asked).sameSemantics(df.groupBy().agg(plain)):
                 return function, known, asked
-            raise _refusal(f"{text}, which Spark reads as something else, such as {function}(DISTINCT {name})")
-    raise _refusal(text)
+        except PySparkException as error:
+            raise InvalidArgumentError(f"Spark cannot compute {text}: {error.getMessage() or error}") from error
+    raise _refusal(f"{text}, which is not what its text says (DISTINCT, or a literal)" if found else text)
 
 
 def _made(df: DataFrame, function: str, name: str | None) -> tuple[str, str | None, Column]:

@@ -110,10 +110,10 @@ class ProcessorRunner(Runner):
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """Call ``handleExpiredTimer`` for each due timer."""
         self._handle.set_group(view)
-        add, shown = self._adder(outputs), self._shown_by_timer
+        add = self._adder(outputs)
         for fingerprint, encoded, expiry in self._handle.due_timers():
             self._handle.set_key(fingerprint, encoded)
-            key = shown(self._keys.decode_key(encoded))
+            key = self._shown(self._keys.decode_key(encoded))
             try:
                 for made in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
                     add(made)
@@ -140,10 +140,6 @@ class ProcessorRunner(Runner):
 
     def _input(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
         return self._processor.handleInputRows(key, frames, times)
-
-    def _shown_by_timer(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A decoded key as ``handleExpiredTimer`` sees it."""
-        return self._shown(key)
 
     def _handled(self, expiry: int) -> None:
         """Delete a timer after its call, as Spark does."""

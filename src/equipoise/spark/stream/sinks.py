@@ -234,7 +234,7 @@ class MemoryView:
 
     def _show(self) -> None:
         rows = [self._batches[batch] for batch in sorted(self._batches)]
-        # one chunk: Spark's createDataFrame loses rows of a table of several
+        # one chunk: createDataFrame of Spark 4.3 loses the chunks after an empty one
         found: Any = pa.concat_tables(rows).combine_chunks() if rows else []
         self._spark.createDataFrame(found, self._schema).createOrReplaceTempView(self._name)
 
