@@ -113,14 +113,26 @@ def ours(tmp_path):
 
 @pytest.fixture
 def sparks(spark, tmp_path):
-    """The same by ``transformWithStateInPandas``."""
+    """The same by ``transformWithStateInPandas``, or by ``transformWithState`` for a processor of ``form`` rows."""
 
-    def run(stream, key, processor, schema, *, timeMode="none", initialState=None, checkpoint="sparks", partitions=2):  # noqa: N803 - Spark's own names
+    def run(
+        stream,
+        key,
+        processor,
+        schema,
+        *,
+        timeMode="none",  # noqa: N803 - Spark's own name
+        initialState=None,  # noqa: N803 - Spark's own name
+        checkpoint="sparks",
+        partitions=2,
+        form="pandas",
+    ):
         sink = Collected()
         names = [key] if isinstance(key, str) else key
         initial = None if initialState is None else initialState.groupBy(*names)
         with set_conf(spark, **{PROVIDER: ROCKSDB, "spark.sql.shuffle.partitions": str(partitions)}):
-            made = stream.groupBy(*names).transformWithStateInPandas(
+            operator = "transformWithState" if form == "rows" else "transformWithStateInPandas"
+            made = getattr(stream.groupBy(*names), operator)(
                 processor, outputStructType=schema, outputMode="Update", timeMode=timeMode, initialState=initial
             )
             writer = made.writeStream.foreachBatch(sink).outputMode("update").trigger(availableNow=True)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
-from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError
-from equipoise.spark import sinks
+from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError, MissingPackageError
+from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.storage import Storage
@@ -130,9 +130,7 @@ def test_a_damaged_output_is_not_delivered(checkpoint, tmp_path):
 )
 def test_an_option_that_a_copy_cannot_honour_is_refused_by_name(make, options):
     name, value = list(options.items())[-1]
-    with pytest.raises(
-        InvalidArgumentError, match=rf"cannot honour the option {name}={value!r}; leave it out, or give"
-    ):
+    with pytest.raises(InvalidArgumentError, match=rf"cannot honour the option {name}={value!r}; leave it out, or use"):
         make("target", **options)
 
 
@@ -197,7 +195,7 @@ def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tm
     checkpoint = Checkpoint(tmp_path / "cp", spark)
     spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING json PARTITIONED BY (batch)")
     with pytest.raises(
-        MismatchError, match=r"has the format 'json', .*give start\(\) a function of \(DataFrame, batch\)"
+        MismatchError, match=r"has the format 'json', .*use foreachBatch with a function of \(DataFrame, batch\)"
     ):
         deliver(sinks.table(table), checkpoint.batch(0, [1]))
     spark.sql(f"DROP TABLE {table}")
@@ -206,21 +204,142 @@ def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tm
         deliver(sinks.table(table), checkpoint.batch(0, [1]))
     assert spark.table(table).count() == 0
     for name in ("delta", "iceberg", "orc"):
-        with pytest.raises(InvalidArgumentError, match=rf"cannot write a table of format '{name}'; give start\(\)"):
+        with pytest.raises(InvalidArgumentError, match=rf"cannot write a table of format '{name}'; use foreachBatch"):
             sinks.table(table, format=name)
 
 
-def test_the_console_shows_each_batch(spark, capsys):
-    sinks.console(1, truncate=False)(rows(spark, 1, 2), 7)
+SPARK_SCHEMA = StructType.fromJson(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "n", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "text", "type": "string", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+
+
+def request(spark, form, target=None, name=None, schema=SPARK_SCHEMA, **options):
+    return sinks.SinkRequest(spark, schema, form, target, options, name)
+
+
+def test_an_unknown_format_is_refused_with_those_that_are_known(spark):
+    with pytest.raises(
+        InvalidArgumentError, match=r"cannot write the format 'orc'; it writes parquet, table, kafka, console, memory; "
+    ):
+        sinks.sink_of(request(spark, "orc", "out"))
+
+
+def test_files_and_tables_are_formats(checkpoint, spark, tmp_path, table):
+    deliver(sinks.sink_of(request(spark, "Parquet", f"{tmp_path}/out")), checkpoint.batch(0, [1]))
+    deliver(sinks.sink_of(request(spark, "parquet", path=f"{tmp_path}/out")), checkpoint.batch(1, [2]))
+    assert spark.read.parquet(f"{tmp_path}/out").count() == 2
+    into = sinks.sink_of(request(spark, "table", table, path=f"{tmp_path}/table"))
+    deliver(into, replace(checkpoint.batch(0, [1]), empty=lambda: rows(spark)))
+    assert spark.table(table).count() == 1
+    for wrong, message in [
+        (request(spark, "parquet"), "needs a path"),
+        (request(spark, "table"), "needs a name"),
+        (request(spark, "parquet", "out", maxRecordsPerFile=1), "cannot honour the option maxRecordsPerFile=1"),
+        (request(spark, "table", table, format="delta"), "cannot write a table of format 'delta'"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=message):
+            sinks.sink_of(wrong)
+
+
+def test_the_console_shows_each_batch_as_sparks_does(spark, capsys):
+    sinks.sink_of(request(spark, "console", numRows="1", truncate="false"))(rows(spark, 1, 2), 7)
     shown = capsys.readouterr().out
-    assert "-------- batch 7 --------" in shown
+    line = "-" * 43
+    assert shown.startswith(f"{line}\nBatch: 7\n{line}\n+---+------+\n|n  |text  |\n")
     assert "|1  |text 1|" in shown
     assert "only showing top 1 row" in shown
+    sinks.sink_of(request(spark, "console"))(rows(spark, 10**30 % 97), 0)
+    assert "only showing" not in capsys.readouterr().out
 
 
-def test_kafka_needs_to_know_where(spark):
-    for servers, topic in (("", "t"), ("s:9092", "")):
-        with pytest.raises(InvalidArgumentError, match="servers and a topic"):
-            sinks.kafka(servers, topic)
-    with pytest.raises(AnalysisException, match=r"(?i)failed to find data source: kafka"):
-        sinks.kafka("localhost:9", "t", key="n")(rows(spark, 1), 0)
+@pytest.mark.parametrize(
+    ("form", "target", "options", "message"),
+    [
+        ("console", "out", {}, "the format console has no path, got 'out'"),
+        ("console", None, {"rows": 3}, "the format console has no option rows; it has numRows, truncate"),
+        ("console", None, {"numRows": "many"}, "numRows must be a whole number"),
+        ("console", None, {"truncate": 7}, "option truncate must be true or false, got 7"),
+        ("memory", None, {"mode": "x"}, "the format memory has no option mode; it has none"),
+        ("memory", None, {}, r"needs a name for its view; give queryName\(name\)"),
+    ],
+)
+def test_what_the_console_and_the_memory_cannot_do_is_refused(spark, form, target, options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        sinks.sink_of(request(spark, form, target, **options))
+
+
+def test_the_memory_is_a_view_in_which_a_batch_appears_once(spark):
+    sink = sinks.sink_of(request(spark, "memory", name="delivered"))
+    try:
+        assert spark.table("delivered").schema == SPARK_SCHEMA
+        assert spark.table("delivered").count() == 0
+        for batch, values in [(0, [1, 2]), (1, []), (2, [3]), (2, [3])]:
+            sink(rows(spark.newSession(), *values), batch)  # as in foreachBatch, which has a session of its own
+        expected = [(1, "text 1"), (2, "text 2"), (3, "text 3")]
+        assert sorted(map(tuple, spark.sql("SELECT * FROM delivered").collect())) == expected
+    finally:
+        spark.catalog.dropTempView("delivered")
+
+
+MESSAGES = StructType.fromJson({"type": "struct", "fields": [
+    {"name": "value", "type": "string", "nullable": True, "metadata": {}}]})  # fmt: skip
+SERVERS = {"kafka.bootstrap.servers": "localhost:9"}
+ONCE_OR_MORE = {"delivery": "at-least-once", "topic": "t", **SERVERS}
+
+
+def test_kafka_is_written_only_by_those_who_accept_at_least_once(spark):
+    for options in ({"topic": "t", **SERVERS}, {**ONCE_OR_MORE, "delivery": "exactly-once"}):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r'does not write to Kafka exactly once yet: .*option\("delivery", "at-least-once"\), or write',
+        ):
+            sinks.sink_of(request(spark, "kafka", schema=MESSAGES, **options))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (MESSAGES, {"delivery": "at-least-once", "topic": "t"}, 'needs the option "kafka.bootstrap.servers"'),
+        (MESSAGES, {"delivery": "at-least-once", **SERVERS}, r'needs a topic; give option\("topic", name\)'),
+        (SPARK_SCHEMA, ONCE_OR_MORE, r"sends the column value, .* has struct<n:bigint,text:string>; select it first"),
+        (MESSAGES, {**ONCE_OR_MORE, "acks": "all"}, r"has no option acks; it has topic, .*kafka\.\*"),
+    ],
+)
+def test_kafka_needs_to_know_what_to_send_and_where(spark, schema, options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        sinks.sink_of(request(spark, "kafka", schema=schema, **options))
+
+
+def test_a_missing_kafka_connector_is_named_before_the_query_starts(spark):
+    with pytest.raises(MissingPackageError, match=r"no Kafka connector .*spark-sql-kafka-0-10_2.13:4") as raised:
+        sinks.sink_of(request(spark, "kafka", schema=MESSAGES, **ONCE_OR_MORE))
+    assert "data source" in str(raised.value.__cause__)
+
+
+def test_rows_go_to_kafka_by_sparks_own_writer_without_our_option(spark, monkeypatch):
+    monkeypatch.setattr(sinks, "_require_kafka", lambda *_: None)
+    sent = []
+
+    class Writer:
+        def format(self, name):
+            sent.append(name)
+            return self
+
+        def options(self, **options):
+            sent.append(options)
+            return self
+
+        def save(self):
+            sent.append("saved")
+
+    class Rows:
+        write = Writer()
+
+    sinks.sink_of(request(spark, "kafka", schema=MESSAGES, **ONCE_OR_MORE))(Rows(), 3)
+    assert sent == ["kafka", {"topic": "t", **SERVERS}, "saved"]

@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from equipoise import Plan, UserFunctionError
 from equipoise.spark import Aggregator, LocalQuery, history, read_state
+from equipoise.spark.rows.column_aggregator import Aggregate, ColumnAggregator
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
@@ -102,6 +104,30 @@ def test_a_viral_key_is_split_and_made_whole_again(tmp_path):
     assert max(max(plan.widths.values()) for plan in plans(tmp_path) if plan.widths) == 3
     state = {key[0]: row["buffer"][:2] for key, row in running.state().items()}
     assert state == {key: (len(values), sum(values)) for key, values in known.items()}
+
+
+def test_aggregates_of_columns_tell_null_from_nan_in_a_split_key(tmp_path):
+    schema = pa.schema({"k": pa.string(), "x": pa.float64()})
+    asked = [Aggregate(function, "x", function) for function in ("count", "sum", "min", "max", "avg")]
+    totals = ColumnAggregator(asked, from_arrow_schema(schema))
+    output = totals.output_schema(["k"])
+    found = {}
+    for splits in (True, False):
+        folder = tmp_path / str(splits)
+        options = {"numPartitions": 4, "tailGroups": 64, "load": "rows", "split": splits}
+        with LocalQuery(totals, "k", schema, output, str(folder), **options) as running:
+            for number in range(4):
+                given_rows = batch("a", 0.7, seed=number)
+                x = [
+                    None if v % 3 else np.nan if v == 999 and k != "a" else float(v)
+                    for k, v in given_rows[["k", "v"]].to_numpy()
+                ]
+                table = pa.table({"k": given_rows["k"].tolist(), "x": pa.array(x, pa.float64(), from_pandas=False)})
+                found.setdefault(splits, []).append(sorted(map(repr, running.process_arrow(table).to_pylist())))
+        assert any(plan.widths for plan in plans(folder)) == splits
+    assert found[True] == found[False]
+    assert "nan" in str(found[True])
+    assert "None" in str(found[True])
 
 
 def test_the_work_of_a_split_key_is_counted_once_and_not_as_imbalance(tmp_path):

@@ -1,7 +1,7 @@
 """The shape zero, reduce, merge, finish: results that can be built in parts and put together."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 from pyspark.sql.types import StructType
@@ -18,6 +18,9 @@ class Aggregator(ABC):
 
     bufferSchema: StructType | str  # noqa: N815 - as Spark names schemas
     """Schema of a buffer, which is a tuple."""
+
+    takes_arrow: ClassVar[bool] = False
+    """Whether streams give ``reduce`` Arrow tables in place of pandas frames."""
 
     @abstractmethod
     def zero(self) -> tuple[Any, ...]:

@@ -1,37 +1,66 @@
-"""A ready aggregator: counts, sums, extremes and means of columns, by their names."""
+"""A ready aggregator: counts, sums, extremes and means of columns, as Spark's ``agg`` computes them."""
 
-import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import decimal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.types import (
+    BooleanType,
     ByteType,
     DataType,
+    DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
     ShortType,
+    StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 
-FUNCTIONS = ("count", "sum", "min", "max", "mean")
-"""What can be asked of a column; ``count`` also without one, of rows."""
+FUNCTIONS = ("count", "sum", "min", "max", "avg")
+"""What can be computed of a column; ``count`` also of rows."""
 
-_EXACT = 2**53  # from here on not every whole number is a float
 _LARGE = 2.0**62  # from here on a sum might not fit into 64 bits
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_ASKED = re.compile(r"\s*(\w+)\s*(?:\(\s*(\w+|\*)\s*\))?\s*(?:as\s+(\w+))?\s*", re.IGNORECASE)
+_FLOATS = (FloatType, DoubleType)
+_NUMBERS = (*_WHOLE, *_FLOATS, DecimalType)
+_INSTANTS = (TimestampType, TimestampNTZType)
+_ORDERED = (*_NUMBERS, *_INSTANTS, BooleanType, DateType, StringType)
+_MOST_DIGITS = 38
+_DECIMALS = decimal.Context(prec=2 * _MOST_DIGITS, rounding=decimal.ROUND_HALF_UP)
+
+
+class Aggregate(NamedTuple):
+    """One result of an aggregation.
+
+    Parameters
+    ----------
+    function
+        One of ``FUNCTIONS``.
+    column
+        Name of the column; ``None`` for ``count`` of rows.
+    name
+        Name of the result.
+    """
+
+    function: str
+    column: str | None
+    name: str
 
 
 class _Field(NamedTuple):
-    """One number of the buffer."""
+    """One value of the buffer."""
 
     function: str
     column: str | None
@@ -39,63 +68,65 @@ class _Field(NamedTuple):
 
 
 class ColumnAggregator(Aggregator):
-    """Counts, sums, extremes and means of numeric columns; the output has the key and one column for each.
+    """Counts, sums, extremes and means of columns; the output has the key and one column for each.
 
-    NULL is left out of all of them, and so is NaN, which pandas does not tell apart from it; the sum of nothing is 0,
-    its mean and extremes are NULL. Whole numbers stay whole: where NULL beside them would make pandas round them, that
-    is an error. Rows can be taken off counts, sums and means, so windows over those alone need not be merged anew.
+    Results and types are those of Spark's ``agg``: NULL is left out, the sum of nothing is NULL, NaN is a value and
+    larger than any other. Two things differ. A sum that does not fit into its type is an error, also where Spark is
+    told to wrap it. Sums and means of floats depend on the order of the rows, as in Spark, but the order is another.
+
+    Rows can be taken off counts and sums of whole numbers, so windows over those alone need not be merged anew.
 
     Parameters
     ----------
     asked
-        Texts such as ``count``, ``sum(ms)`` or ``max(ms) AS slowest``; without a name a column is called after its
-        function and its column, ``sum_ms``.
+        The results.
     schema
         Schema of the rows.
 
     Examples
     --------
     >>> schema = StructType([StructField("host", LongType()), StructField("ms", LongType())])
-    >>> totals = ColumnAggregator(["count", "mean(ms) AS typical"], schema)
-    >>> rows = pd.DataFrame({"host": [7, 7], "ms": [10, 40]})
+    >>> totals = ColumnAggregator([Aggregate("count", None, "n"), Aggregate("avg", "ms", "typical")], schema)
+    >>> rows = pa.table({"host": [7, 7, 7], "ms": [10, 40, None]})
     >>> totals.finish((7,), totals.reduce(totals.zero(), rows))
-    (7, 2, 25.0)
+    (7, 3, 25.0)
     >>> totals.output_schema(["host"]).simpleString()
-    'struct<host:bigint,count:bigint,typical:double>'
+    'struct<host:bigint,n:bigint,typical:double>'
     """
 
-    def __init__(self, asked: Sequence[str], schema: StructType) -> None:
-        if not asked:
-            raise InvalidArgumentError("there is nothing to aggregate; ask for example for ['count', 'sum(ms)']")
+    takes_arrow: ClassVar[bool] = True
+
+    def __init__(self, asked: Sequence[Aggregate], schema: StructType) -> None:
         self._schema = schema
         self._fields: list[_Field] = []
-        self._results: list[tuple[str, str, list[int]]] = []
-        for text in asked:
-            self._ask(text)
-        names = [name for name, _, _ in self._results]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise InvalidArgumentError(f"two results are called {twice!r}; name one with AS")
+        self._results: list[tuple[Aggregate, DataType, list[int]]] = []
+        for each in asked:
+            fields, kind = self._fields_of(each)
+            self._results.append((each, kind, [self._place(field) for field in fields]))
         self.bufferSchema = StructType([StructField(f"_{n}", each.type) for n, each in enumerate(self._fields)])
+        self._mergers = [_merger(each.function) for each in self._fields]
 
     def output_schema(self, key: Sequence[str]) -> StructType:
         """Schema of the results."""
         fields = [StructField(name, self._schema[name].dataType) for name in key]
-        for name, function, places in self._results:
-            fields.append(StructField(name, DoubleType() if function == "mean" else self._fields[places[0]].type))
-        return StructType(fields)
+        return StructType([*fields, *(StructField(asked.name, kind) for asked, kind, _ in self._results)])
 
     def zero(self) -> tuple[Any, ...]:
         """Nothing counted."""
-        return tuple(None if each.function in {"min", "max"} else _plain(each.type)(0) for each in self._fields)
+        return tuple(_zero(each) for each in self._fields)
 
-    def reduce(self, buffer: tuple[Any, ...], rows: pd.DataFrame) -> tuple[Any, ...]:
-        """Add rows."""
-        return self.merge(buffer, tuple(_of_rows(each, rows) for each in self._fields))
+    def reduce(self, buffer: tuple[Any, ...], rows: pa.Table | pd.DataFrame) -> tuple[Any, ...]:
+        """Add rows; in a pandas frame NaN is NULL."""
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
+        values = {name: table.column(name).drop_null() for name in {each.column for each in self._fields} - {None}}
+        reduced = [
+            table.num_rows if each.column is None else _of_values(each, values[each.column]) for each in self._fields
+        ]
+        return self.merge(buffer, tuple(reduced))
 
     def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
         """Add up, or take the more extreme one."""
-        return tuple(_together(each, a, b) for each, a, b in zip(self._fields, one, other, strict=True))
+        return tuple(merged(a, b) for merged, a, b in zip(self._mergers, one, other, strict=True))
 
     def inverse(self, whole: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, ...]:
         """Take counts and sums off."""
@@ -103,81 +134,116 @@ class ColumnAggregator(Aggregator):
 
     @property
     def can_invert(self) -> bool:
-        """Whether there are neither minima nor maxima, which cannot be taken off."""
-        return not any(each.function in {"min", "max"} for each in self._fields)
+        """Whether there are counts and sums of whole numbers only: NaN cannot be taken off a sum, nor an extreme."""
+        return all(isinstance(each.type, LongType) and each.function in {"count", "sum"} for each in self._fields)
 
     def finish(self, key: tuple[Any, ...], buffer: tuple[Any, ...]) -> tuple[Any, ...]:
         """The key and the results."""
-        results = []
-        for _, function, places in self._results:
-            value = buffer[places[0]]
-            if function == "mean":
-                count = buffer[places[1]]
-                value = value / count if count else None
-            results.append(value)
-        return (*key, *results)
+        return (*key, *(_result(asked, kind, [buffer[at] for at in at_]) for asked, kind, at_ in self._results))
 
-    def _ask(self, text: str) -> None:
-        found = _ASKED.fullmatch(text)
-        function = found[1].lower() if found else ""
-        if found is None or function not in FUNCTIONS:
+    def _fields_of(self, asked: Aggregate) -> tuple[list[_Field], DataType]:
+        """Values of the buffer that a result needs, and the type of the result."""
+        function, column, _ = asked
+        if column is None:
+            return [_Field(function, None, LongType())], LongType()
+        kind = self._schema[column].dataType
+        count = _Field("count", column, LongType())
+        if function == "count":
+            return [count], LongType()
+        is_usual_text = not isinstance(kind, StringType) or kind.collation == "UTF8_BINARY"
+        if not isinstance(kind, _ORDERED if function in {"min", "max"} else _NUMBERS) or not is_usual_text:
             raise InvalidArgumentError(
-                f"{text!r} is none of {', '.join(FUNCTIONS)}; write for example 'sum(ms) AS total'"
+                f"{function}({column}): the column is {kind.simpleString()}, which {function} of a stream does not "
+                "take; cast it, or write an Aggregator"
             )
-        column = None if found[2] in {None, "*"} else found[2]
-        if column is None and function != "count":
-            raise InvalidArgumentError(f"{text!r} needs a column, as in {function}(ms)")
-        kind = LongType() if column is None else self._type(column)
-        name = found[3] or (function if column is None else f"{function}_{column}")
-        parts = [("sum", kind), ("count", LongType())] if function == "mean" else [(function, kind)]
-        fields = [_Field(part, column, LongType() if part == "count" else of) for part, of in parts]
-        self._results.append((name, function, [self._place(field) for field in fields]))
+        if function in {"min", "max"}:
+            return [_Field(function, column, LongType() if isinstance(kind, _INSTANTS) else kind)], kind
+        if isinstance(kind, DecimalType):
+            total = DecimalType(min(kind.precision + 10, _MOST_DIGITS), kind.scale)
+            mean = DecimalType(min(kind.precision + 4, _MOST_DIGITS), min(kind.scale + 4, _MOST_DIGITS))
+            return [_Field("sum", column, total), count], total if function == "sum" else mean
+        is_whole = isinstance(kind, _WHOLE) and function == "sum"
+        number = LongType() if is_whole else DoubleType()  # Spark, too, takes the mean of whole numbers from doubles
+        return [_Field("sum", column, number), count], number
 
     def _place(self, field: _Field) -> int:
-        """Where a number is in the buffer; one that several results need is kept once."""
+        """Where a value is in the buffer; one that several results need is kept once."""
         if field not in self._fields:
             self._fields.append(field)
         return self._fields.index(field)
 
-    def _type(self, column: str) -> DataType:
-        if column not in self._schema.names:
-            raise InvalidArgumentError(f"there is no column {column!r}; there are {', '.join(self._schema.names)}")
-        kind = self._schema[column].dataType
-        if isinstance(kind, _WHOLE):
-            return LongType()
-        if isinstance(kind, FloatType | DoubleType):
-            return DoubleType()
-        raise InvalidArgumentError(
-            f"column {column!r} is {kind.simpleString()}, not a number; cast it, or write an Aggregator"
-        )
+
+def _zero(field: _Field) -> Any:
+    if field.function in {"min", "max"}:
+        return None
+    if isinstance(field.type, DecimalType):
+        return decimal.Decimal(0)
+    return 0.0 if isinstance(field.type, DoubleType) else 0
 
 
-def _plain(kind: DataType) -> type[int] | type[float]:
-    return int if isinstance(kind, LongType) else float
-
-
-def _of_rows(field: _Field, rows: pd.DataFrame) -> Any:
-    if field.column is None:
-        return len(rows)
-    values = rows[field.column].dropna()
+def _of_values(field: _Field, values: pa.ChunkedArray) -> Any:
+    """Value of a field over values without NULL."""
     if field.function == "count":
         return len(values)
-    if field.function in {"min", "max"} and not len(values):
+    if field.function == "sum":
+        return _sum(field, values)
+    if not len(values):
         return None
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy()
+        return float(np.fmin.reduce(numbers) if field.function == "min" else np.max(numbers))
+    return (min if field.function == "min" else max)(values.to_pylist())
+
+
+def _sum(field: _Field, values: pa.ChunkedArray) -> Any:
+    if isinstance(field.type, DecimalType):
+        return _decimal_sum(values.to_pylist())
+    numbers = values.to_numpy()
+    approximate = float(numbers.sum(dtype=np.float64))
     if isinstance(field.type, DoubleType):
-        return float(getattr(values.astype(np.float64), field.function)())
-    if values.dtype.kind == "f" and len(values) and values.abs().max() >= _EXACT:
-        raise InvalidArgumentError(
-            f"column {field.column!r} has NULL beside whole numbers of {_EXACT:,} and more, which pandas would round; "
-            f"leave NULL out before, as with where = '{field.column} IS NOT NULL'"
-        )
-    if field.function == "sum" and abs(float(values.astype(np.float64).sum())) >= _LARGE:
-        return sum(values.tolist())  # of Python, which does not overflow
-    return int(getattr(values, field.function)())
+        return approximate
+    if abs(approximate) >= _LARGE:
+        return sum(numbers.tolist())  # of Python, which does not overflow
+    return int(numbers.sum(dtype=np.int64))
 
 
-def _together(field: _Field, one: Any, other: Any) -> Any:
-    if field.function not in {"min", "max"}:
-        return one + other
-    known = [each for each in (one, other) if each is not None]
-    return (min if field.function == "min" else max)(known, default=None)
+def _decimal_sum(values: Sequence[decimal.Decimal]) -> decimal.Decimal:
+    with decimal.localcontext(_DECIMALS):
+        return sum(values, decimal.Decimal(0))
+
+
+def _merger(function: str) -> Callable[[Any, Any], Any]:
+    if function not in {"min", "max"}:
+        return lambda one, other: one + other
+    return _smaller if function == "min" else _larger
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return other if one != one or other < one else one  # noqa: PLR0124 - NaN, the largest, differs from itself
+
+
+def _larger(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return other if other != other or other > one else one  # noqa: PLR0124 - NaN, the largest, differs from itself
+
+
+def _result(asked: Aggregate, kind: DataType, values: list[Any]) -> Any:
+    if asked.function in {"sum", "avg"}:
+        total, count = values
+        if not count:
+            return None
+        if asked.function == "sum":
+            return total
+        if isinstance(kind, DecimalType):
+            unit = decimal.Decimal(1).scaleb(-kind.scale)
+            return _DECIMALS.divide(total, decimal.Decimal(count)).quantize(unit, context=_DECIMALS)
+        return total / count
+    if isinstance(kind, _INSTANTS) and values[0] is not None:
+        moment = np.datetime64(values[0], "us")
+        return pd.Timestamp(moment, tz="UTC" if isinstance(kind, TimestampType) else None)
+    return values[0]

@@ -1,15 +1,16 @@
 """Sorted rows as keys with their frames, and the parts that stand for the rows of a split key."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql import Row
 
 from equipoise.spark.rows.columns import PART
-from equipoise.spark.rows.pandas_rows import KeyFrames
+from equipoise.spark.rows.pandas_rows import KeyFrames, to_pandas
 from equipoise.spark.rows.runs import Runs
 
 
@@ -130,4 +131,51 @@ class KeyedTables(KeyedFrames):
         self._table = pa.Table.from_batches([runs.rows])
 
     def _cut(self, first: int, last: int) -> Any:
-        return self._table.slice(first, last - first)
+        return self._table.slice(first, last - first) if self._parts is None else super()._cut(first, last)
+
+
+class KeyedRows(KeyedFrames):
+    """The same with lists of ``Row`` in place of pandas frames; values are what ``as_py`` of Arrow gives, as in Spark.
+
+    Parameters
+    ----------
+    rows
+        Sorted rows.
+    key_fields
+        Places of the key columns. The values of a key are those of its first row.
+    """
+
+    def __init__(self, rows: Iterator[Runs], key_fields: Sequence[int]) -> None:
+        super().__init__(rows, "UTC")
+        self._key_fields = key_fields
+
+    def _take(self, runs: Runs) -> None:
+        made = Row(*runs.rows.schema.names)
+        columns = [column.to_pylist() for column in runs.rows.columns]
+        self._cells = [made(*values) for values in zip(*columns, strict=True)]
+        keys = [tuple([columns[field][at] for field in self._key_fields]) for at in runs.starts[:-1].tolist()]
+        self._runs = replace(runs, keys=keys)
+
+    def _cut(self, first: int, last: int) -> Any:
+        return self._cells[first:last]
+
+
+class KeyedSlices(KeyedFrames):
+    """Keys with the pandas frames of ``applyInPandasWithState``: each key is converted alone.
+
+    A NULL therefore changes the dtype of a column of whole numbers or booleans only in the frame that has it.
+    """
+
+    def _take(self, runs: Runs) -> None:
+        changes = [pa.types.is_integer(each.type) or pa.types.is_boolean(each.type) for each in runs.rows.schema]
+        columns = zip(runs.rows.columns, changes, strict=True)
+        self._alone = any(column.null_count for column, changed in columns if changed)
+        if self._alone:
+            self._table = runs.rows
+        else:
+            self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=False)
+
+    def _cut(self, first: int, last: int) -> Any:
+        if self._alone:
+            return to_pandas(self._table.slice(first, last - first), self._timezone)
+        return self._frames_of.cut(first, last)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from equipoise.errors import InvalidArgumentError
 
 _WIDE = {pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+_ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
 _KINDS_BY_KEY = (pa.types.is_boolean, pa.types.is_duration)  # dtypes that depend on the NULLs of a key
 
 
@@ -212,7 +213,7 @@ def to_arrow(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -
 
 
 def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: str) -> pa.Table:
-    """Tuples as one table of the declared schema, value by value: nothing goes by way of pandas but instants."""
+    """Tuples as one table of the declared schema; instants, and what Arrow cannot convert, go by way of pandas."""
     for row in rows:
         if len(row) != len(schema):
             raise InvalidArgumentError(
@@ -224,13 +225,27 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
     )
 
 
+def dicts_to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Dicts as one table of the declared schema, as ``transformWithState`` converts ``Row``.
+
+    A name that a row lacks is NULL, a name that the schema lacks is left out, and a timestamp without a zone is UTC.
+    """
+    columns = []
+    for field in schema:
+        try:
+            columns.append(pa.array([row.get(field.name) for row in rows], field.type))
+        except _ARROW_ERRORS as error:
+            raise _misfit(field, error) from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _values(column: Sequence[Any], field: pa.Field, timezone: str) -> pa.Array:
     if pa.types.is_timestamp(field.type):
         return _array(pd.Series(column), field, timezone)
     try:
         return pa.array(column, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise _misfit(field, error) from error
+    except _ARROW_ERRORS:
+        return _array(pd.Series(column), field, timezone)  # takes 3.0 for a whole number and NaN for NULL
 
 
 def _misfit(field: pa.Field, error: Exception) -> InvalidArgumentError:

@@ -35,18 +35,23 @@ class AggregatorProcessor(StatefulProcessor):
         self._schema = schema
         self._columns = columns
 
+    @property
+    def takes_arrow(self) -> bool:
+        """Whether the aggregator is given Arrow tables."""
+        return self._aggregator.takes_arrow
+
     def init(self, handle: Any) -> None:
         """Declare the buffer."""
         self._buffer = handle.getValueState(STATE, self._aggregator.bufferSchema)
         self._codec = row_codec(self._schema, "buffer")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
-        """Fold the rows of a key into its buffer."""
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
+        """Fold the rows of a key into its buffer; gives the tuple of the output row."""
         buffer = self._buffer.get()
         if buffer is None:
             buffer = self._aggregator.zero()
         for frame in rows:
-            if PART in frame.columns:
+            if isinstance(frame, pd.DataFrame) and PART in frame.columns:
                 for part in frame[PART]:
                     buffer = self._aggregator.merge(buffer, self._codec.decode(part))
             else:
@@ -58,7 +63,7 @@ class AggregatorProcessor(StatefulProcessor):
                 raise InvalidArgumentError(
                     f"finish gave {len(finished)} values, but outputSchema has {self._columns}; give one for each"
                 )
-            yield pd.DataFrame([finished], columns=self._columns)
+            yield finished
 
     def merge_initial(self, key: Any, rows: pa.Table) -> None:
         """Merge buffers that are given as rows: the columns of the key, then those of the buffer."""

@@ -25,7 +25,7 @@ from equipoise.spark.stream.local_jobs import LocalJobs
 from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.query import is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
-from equipoise.spark.stream.user_code import Processor, UserCode
+from equipoise.spark.stream.user_code import Form, Processor, UserCode
 from equipoise.state.cache import GroupCache
 from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.codec import KeyCodec, RowCodec
@@ -104,6 +104,8 @@ class LocalQuery(Overridable):
         Rows of an Arrow record batch; keys with more rows come in several frames.
     timezone
         The session's time zone.
+    form
+        What a ``StatefulProcessor`` is given and yields: ``"pandas"`` frames or ``"rows"``.
 
     Examples
     --------
@@ -147,6 +149,7 @@ class LocalQuery(Overridable):
         cache: str | None = None,
         batchRows: int = 10_000,  # noqa: N803 - as the others
         timezone: str = "UTC",
+        form: Form = "pandas",
         **policy: Any,
     ) -> None:
         unknown = sorted(set(policy) - {field.name for field in fields(Policy)})
@@ -160,7 +163,7 @@ class LocalQuery(Overridable):
         self._schema, output = schemas.arrow(inputSchema), schemas.arrow(outputSchema)
         self._timezone = timezone
         mode = time_mode(timeMode)
-        code = UserCode(schemas, processor, output.names, mode)
+        code = UserCode(schemas, processor, output.names, mode, form)
         keys = [key] if isinstance(key, str) else list(key)
         order = (orderBy,) if isinstance(orderBy, str) else tuple(orderBy)
         for name in (*keys, *order, *(watermark or ())[:1]):

@@ -1,15 +1,16 @@
 """The rows that a task gives to the sink, as one Parquet file that appears when it is complete."""
 
 from contextlib import ExitStack
-from typing import Self
+from typing import Any, Self
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import Row
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.names import unique_name
-from equipoise.spark.rows.pandas_rows import to_arrow
+from equipoise.spark.rows.pandas_rows import dicts_to_arrow, rows_to_arrow, to_arrow
 from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage, Written
 
@@ -38,6 +39,8 @@ class Outputs:
         self._schema = schema
         self._timezone = timezone
         self._frames: list[pd.DataFrame] = []
+        self._values: list[tuple[Any, ...]] = []
+        self._dicts: list[dict[str, Any]] = []
         self._pending = 0
         self._rows = 0
         self._stack = ExitStack()
@@ -54,12 +57,24 @@ class Outputs:
         """Take what a function yielded."""
         if not isinstance(frame, pd.DataFrame):
             raise InvalidArgumentError(f"the function must yield pandas DataFrames, got a {type(frame).__name__}")
-        if not len(frame):
-            return
-        self._frames.append(frame)
-        self._pending += len(frame)
-        if self._pending >= _ROWS_AT_A_TIME:
-            self._flush()
+        if len(frame):
+            self._frames.append(frame)
+            self._count(len(frame))
+
+    def add_values(self, values: tuple[Any, ...]) -> None:
+        """Take a row as a tuple with a value for each column."""
+        self._values.append(values)
+        self._count(1)
+
+    def add_row(self, row: Row) -> None:
+        """Take a ``Row`` that a function yielded; its fields are matched by name, as Spark does."""
+        if not isinstance(row, Row) or not hasattr(row, "__fields__"):
+            shown = "a Row without names" if isinstance(row, Row) else f"a {type(row).__name__}"
+            raise InvalidArgumentError(
+                f"the function must yield Rows with named fields, such as Row(key=..., n=...), got {shown}"
+            )
+        self._dicts.append(row.asDict(recursive=True))
+        self._count(1)
 
     def add_table(self, table: pa.Table) -> None:
         """Take rows of the output schema."""
@@ -75,10 +90,20 @@ class Outputs:
         self._stack.close()
         return [OutputFile(self._path, self._file.size, self._file.sha256, self._rows)]
 
+    def _count(self, rows: int) -> None:
+        self._pending += rows
+        if self._pending >= _ROWS_AT_A_TIME:
+            self._flush()
+
     def _flush(self) -> None:
-        if self._frames:
-            frames, self._frames, self._pending = self._frames, [], 0
+        frames, values, dicts = self._frames, self._values, self._dicts
+        self._frames, self._values, self._dicts, self._pending = [], [], [], 0
+        if frames:
             self._write(to_arrow(frames, self._schema, self._timezone))
+        if values:
+            self._write(rows_to_arrow(values, self._schema, self._timezone))
+        if dicts:
+            self._write(dicts_to_arrow(dicts, self._schema))
 
     def _write(self, table: pa.Table) -> None:
         if not table.num_rows:

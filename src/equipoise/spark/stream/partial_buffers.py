@@ -47,10 +47,13 @@ def part_maker(
             if batch.num_rows:
                 runs, parts = cut(batch, batch_spec.key_fields, keys), []
                 latest = latest_event_ms(runs, batch_spec.event_time)
-                frames = KeyFrames(runs.rows.drop_columns(list(kept)), batch_spec.timezone)
+                own = runs.rows.drop_columns(list(kept))
+                table = pa.Table.from_batches([own])
+                frames = None if aggregator.takes_arrow else KeyFrames(own, batch_spec.timezone)
                 for at in range(len(runs)):
                     start = time.perf_counter()
-                    rows = frames.cut(int(runs.starts[at]), int(runs.starts[at + 1]))
+                    first, last = int(runs.starts[at]), int(runs.starts[at + 1])
+                    rows = table.slice(first, last - first) if frames is None else frames.cut(first, last)
                     try:
                         encoded = buffers.encode(aggregator.reduce(aggregator.zero(), rows))
                     except Exception as error:

@@ -79,14 +79,12 @@ class ProcessorRunner(Runner):
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
-        initial, processor = self._batch_spec.initial, self._processor
-        by_arrow = initial and isinstance(processor, AggregatorProcessor)
-        keyed = KeyedTables(rows) if by_arrow else KeyedFrames(rows, self._batch_spec.timezone)
-        what = "handleInitialState" if initial else "handleInputRows"
+        initial, keyed = self._batch_spec.initial, self._keyed(rows)
+        what = "handleInitialState" if initial else self._function("handleInputRows")
         clock, current = time.perf_counter, -1
         measured: list[tuple[int, int, int, float]] = []
-        handle, add, shown, counts_parts = self._handle, outputs.add_frame, self._shown, self._batch_spec.counts_parts
-        call = self._initial if initial else processor.handleInputRows
+        handle, shown, counts_parts = self._handle, self._shown, self._batch_spec.counts_parts
+        add, call = self._adder(outputs), self._initial if initial else self._input
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
                 _report(measured, meter)  # a group that is done is written with its measures
@@ -96,8 +94,8 @@ class ProcessorRunner(Runner):
             handle.set_key(fingerprint, encoded)
             start = clock()
             try:
-                for frame in call(shown(key), frames, self._times):
-                    add(frame)
+                for made in call(shown(key), frames, self._times):
+                    add(made)
             except Exception as error:
                 raise failed(self._batch_spec, what, fingerprint, error) from error
             for _ in frames:
@@ -112,20 +110,44 @@ class ProcessorRunner(Runner):
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """Call ``handleExpiredTimer`` for each due timer."""
         self._handle.set_group(view)
+        add = self._adder(outputs)
         for fingerprint, encoded, expiry in self._handle.due_timers():
             self._handle.set_key(fingerprint, encoded)
             key = self._shown(self._keys.decode_key(encoded))
             try:
-                for frame in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
-                    outputs.add_frame(frame)
+                for made in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
+                    add(made)
             except Exception as error:
-                raise failed(self._batch_spec, "handleExpiredTimer", fingerprint, error) from error
-            self._handle.deleteTimer(expiry)
+                raise failed(self._batch_spec, self._function("handleExpiredTimer"), fingerprint, error) from error
+            self._handled(expiry)
 
     def close(self) -> None:
         """Call ``close``."""
         with told(self._batch_spec, "close"):
             self._processor.close()
+
+    def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
+        """Keys with their rows, in the form that the processor takes."""
+        if isinstance(self._processor, AggregatorProcessor) and (
+            self._batch_spec.initial or self._processor.takes_arrow
+        ):
+            return KeyedTables(rows)
+        return KeyedFrames(rows, self._batch_spec.timezone)
+
+    def _adder(self, outputs: Outputs) -> Callable[[Any], None]:
+        """Takes what the processor yields."""
+        return outputs.add_values if isinstance(self._processor, AggregatorProcessor) else outputs.add_frame
+
+    def _input(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
+        return self._processor.handleInputRows(key, frames, times)
+
+    def _handled(self, expiry: int) -> None:
+        """Delete a timer after its call, as Spark does."""
+        self._handle.deleteTimer(expiry)
+
+    def _function(self, method: str) -> str:
+        """Name of the user's function that a method of the processor runs, for messages."""
+        return method
 
     def _initial(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
         for frame in frames:

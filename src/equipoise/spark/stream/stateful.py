@@ -26,7 +26,7 @@ from equipoise.spark.stream.failures import translating
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.query import StatefulQuery, is_active_here
 from equipoise.spark.stream.settings import Settings, Watermark
-from equipoise.spark.stream.user_code import Processor, UserCode
+from equipoise.spark.stream.user_code import Form, Processor, UserCode
 from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.fencing import claim
 from equipoise.state.halves import SPARK
@@ -60,6 +60,7 @@ def stateful(
     split: bool = True,
     cache: str | None = None,
     retain: int = 10,
+    form: Form = "pandas",
     **policy: Any,
 ) -> "StatefulStream":
     """Keyed state over a stream, placed by the load.
@@ -100,6 +101,8 @@ def stateful(
         Local folder for the executors' caches; default the system's temporary folder.
     retain
         Versions of the state, before the last, that stay readable.
+    form
+        What a ``StatefulProcessor`` is given and yields: ``"pandas"`` frames or ``"rows"``.
     **policy
         When to replan, as for ``equipoise.adapt.Policy``: ``mode`` ("auto", "advise" or "observe"), ``planner``,
         ``load``, ``trigger``, ``minimum_gain``, ``hysteresis``, ``minimum_interval``, ``horizon``, ``budget_bytes``,
@@ -148,6 +151,7 @@ def stateful(
         cache=cache,
         retain=whole("retain", retain, 1),
         policy=Policy(**policy),
+        form=form,
     )
 
 
@@ -173,6 +177,7 @@ class StatefulStream:
         cache: str | None,
         retain: int,
         policy: Policy,
+        form: Form = "pandas",
     ) -> None:
         self._stream = stream
         self._spark: SparkSession = stream.sparkSession
@@ -183,7 +188,7 @@ class StatefulStream:
         require_storable(parsed)
         self._output_arrow = as_spark_reads_it(schemas.arrow(output_schema), parsed)
         self._time_mode = time_mode
-        self._code = UserCode(schemas, processor, self._output_arrow.names, time_mode)
+        self._code = UserCode(schemas, processor, self._output_arrow.names, time_mode, form)
         self._initial = None if initial is None else self._named(initial)
         self._order_by = order_by
         self._target_seconds = target_seconds

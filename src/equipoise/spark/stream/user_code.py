@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -11,6 +11,8 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.schemas import Schemas
 from equipoise.spark.stream.aggregator import AggregatorProcessor
+from equipoise.spark.stream.group_state import GroupStateProcessor, GroupStateRunner
+from equipoise.spark.stream.row_runner import RowRunner
 from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 Processor = StatefulProcessor | VectorProcessor | Aggregator
 """The three shapes of user code."""
+
+Form = Literal["pandas", "rows"]
+"""What a ``StatefulProcessor`` is given: the frames of ``transformWithStateInPandas``, or the ``Row`` objects of
+``transformWithState``."""
 
 
 class UserCode:
@@ -35,20 +41,31 @@ class UserCode:
         Names of the output columns.
     time_mode
         Time mode of the query.
+    form
+        What a ``StatefulProcessor`` is given and yields.
     """
 
-    def __init__(self, schemas: Schemas, processor: Processor, output_columns: list[str], time_mode: str) -> None:
+    def __init__(
+        self,
+        schemas: Schemas,
+        processor: Processor,
+        output_columns: list[str],
+        time_mode: str,
+        form: Form = "pandas",
+    ) -> None:
         self.state_arrow: pa.Schema | None = None
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
         self.aggregator: Aggregator | None = None  # only one that can merge
+        if form == "rows" and not isinstance(processor, StatefulProcessor):
+            raise InvalidArgumentError(f"transformWithState needs a StatefulProcessor, got {_told(processor)}")
         if isinstance(processor, Aggregator):
             schema = schemas.parsed(processor.bufferSchema)
             self._initial = _names(schema)
             self.aggregator = processor if processor.can_merge else None
             processor = AggregatorProcessor(processor, schema, output_columns)
         if isinstance(processor, StatefulProcessor):
-            self.runner: RunnerFactory = partial(ProcessorRunner, processor)
+            self.runner: RunnerFactory = partial(_runner_of(processor, form), processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)
             tried = copy.copy(processor)  # the processor itself travels to the tasks as the user made it
             tried.init(handle)  # type: ignore[arg-type]  # the same methods, without state behind them
@@ -81,6 +98,12 @@ class UserCode:
                 "column, or rename one"
             )
         return [*key, *self._initial]
+
+
+def _runner_of(processor: StatefulProcessor, form: Form) -> type[ProcessorRunner]:
+    if isinstance(processor, GroupStateProcessor):
+        return GroupStateRunner
+    return RowRunner if form == "rows" else ProcessorRunner
 
 
 def _names(schema: dict[str, Any]) -> list[str]:
