@@ -77,7 +77,7 @@ def test_the_same_seed_takes_the_same_rows(spark):
 
 
 def test_a_sample_of_nothing_is_refused(spark):
-    with pytest.raises(InvalidArgumentError, match="at least 1 row, got 0"):
+    with pytest.raises(InvalidArgumentError, match="sample must be a whole number of at least 1, got 0"):
         sampled(spark.range(5), "id", sample=0)
 
 

@@ -110,7 +110,7 @@ def _started(builder: Any, master: str | None, remote: str | None, settings: dic
         builder = builder.config(name, value)
     before = signal.getsignal(signal.SIGINT)
     spark: SparkSession = builder.getOrCreate()
-    # Spark's handler calls the JVM to cancel jobs in the middle of another call, which fails; stopping cancels them
+    # Spark's own handler asks the JVM to end jobs, in the midst of another question, which fails; stopping ends them
     signal.signal(signal.SIGINT, before)
     return spark
 
