@@ -311,7 +311,7 @@ def _splitter(name: str, *variants: str) -> Figure:
 
 
 def _pieces() -> Figure:
-    """Predicted loads with whole keys and with hot keys in pieces, as ``plan_aggregate`` makes them."""
+    """Predicted loads with whole keys and with hot keys in pieces, as ``aggregate`` splits them."""
     keys = key_fingerprints(np.arange(2000), seed=3)
     shares = 0.6 * zipf_shares(2000, 0.8)
     shares[0] += 0.4
