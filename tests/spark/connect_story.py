@@ -59,7 +59,7 @@ def batch(spark, folder):
         assert {row.d for row in pairs.collect()} == {0}
     done = [line for _, line in second._operations]
     assert sum("handed to Spark" in line for line in done) == 2
-    assert sum("keys placed by the plan of kip" in line for line in done) == len(done) - 2
+    assert sum("keys placed by the plan of" in line for line in done) == len(done) - 2, done
     assertDataFrameEqual(join(df, df.limit(3), "k", "semi").dataframe(), df.join(df.limit(3), "k", "semi"))
     for key in (F.rand(), F.udf(lambda v: v, "long").asNondeterministic()("v")):
         try:
