@@ -42,14 +42,14 @@ def main() -> None:
     small = F.concat(F.lit("host-"), F.col("id") % 801)
     visits = spark.range(ROWS).select(F.when(F.col("id") % 20 < 12, big).otherwise(small).alias("host"))
 
-    print(profile(visits, "host", PARTITIONS))
-    print(advise(visits, "host", "applyInPandas", PARTITIONS))
+    print(profile(visits, "host", numPartitions=PARTITIONS))
+    print(advise(visits, "host", operation="applyInPandas", numPartitions=PARTITIONS))
 
     schema = "host string, rows long"
     plain = visits.repartition(PARTITIONS, "host").groupBy("host").applyInPandas(work, schema)
     plain.limit(1).collect()  # start the Python workers
     theirs = timed("plain hash", plain)
-    ours = timed("balanced", balance(visits, "host", PARTITIONS).groupBy().applyInPandas(work, schema))
+    ours = timed("balanced", balance(visits, "host", numPartitions=PARTITIONS).applyInPandas(work, schema))
     print("same result:", ours == theirs)
     spark.stop()
 

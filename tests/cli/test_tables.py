@@ -11,7 +11,7 @@ import pytest
 
 from equipoise import AlreadyExistsError, InvalidArgumentError, SparkError, SparkUnavailableError, fingerprint
 from equipoise.cli.advise import OperationName
-from equipoise.cli.session import named_values, spark_session
+from equipoise.cli.session import is_local, named_values, spark_session
 from equipoise.cli.tables import format_of
 
 
@@ -63,11 +63,13 @@ def test_advice_has_a_reason_and_numbers(visits, told):
     text = told("advise", source, "-k", "host", "-n", 8, "--slots", 4)
     assert "one key carries 60.0% and cannot be split" in " ".join(text.split())
     assert "hottest_share" in text
+    assert "60.0%" in text
+    assert "hash_over_ideal" in text
     advice = json.loads(told("advise", source, "-k", "host", "-o", "aggregate", "-n", 8, "--slots", 4, "--json", "-"))
     assert advice["action"] == "split the hot keys"
     assert advice["numbers"]["hottest_share"] == pytest.approx(0.6)
     joined = json.loads(told("advise", source, "-k", "host", "-o", "join", "--other", source, "--json", "-"))
-    assert joined["action"] == "broadcast the other side"
+    assert joined["action"] == "broadcast one side"
 
 
 def test_the_operations_are_those_of_the_library():
@@ -77,12 +79,13 @@ def test_the_operations_are_those_of_the_library():
 
 
 def test_a_table_is_balanced_and_nothing_is_replaced_unasked(visits, told, refused, tmp_path, spark):
-    source, target, history = visits / "visits.parquet", tmp_path / "balanced", tmp_path / "run.history"
-    command = ["balance", source, target, "-k", "host", "-n", 4, "--history", history]
+    source, target, record = visits / "visits.parquet", tmp_path / "balanced", tmp_path / "run.record"
+    command = ["balance", source, target, "-k", "host", "-n", 4, "--record", record]
     facts = json.loads(told(*command, "--json", "-"))
     assert facts["rows"] == sum(each["rows"] for each in facts["partitions"]) == 1000
     assert max(each["rows"] for each in facts["partitions"]) == 600
-    assert history.exists()
+    assert record.exists()
+    assert "one key carries 60.0% and cannot be split" in facts["advice"]
     written = spark.read.parquet(str(target)).toPandas()
     assert sorted(written["ms"]) == list(range(1000))
     files = {path: pd.read_parquet(path) for path in target.glob("*.parquet")}
@@ -99,7 +102,7 @@ def test_the_format_of_a_target_goes_by_its_suffix(visits, told, tmp_path, spark
     assert spark.read.csv(str(tmp_path / "out.csv"), header=True).count() == 1000
 
 
-def test_formats_are_told_by_suffixes_and_by_the_files_of_a_folder(visits, tmp_path):
+def test_formats_are_known_by_suffixes_and_by_the_files_of_a_folder(visits, tmp_path):
     assert [format_of(name) for name in ("a.JSON", "b.orc", "c.txt", "hdfs://x/d.csv.gz")] == [
         "json",
         "orc",
@@ -114,7 +117,7 @@ def test_formats_are_told_by_suffixes_and_by_the_files_of_a_folder(visits, tmp_p
     ("arguments", "message"),
     [
         (["profile", "{}/nothing.parquet", "-k", "host"], "nothing.parquet"),
-        (["profile", "{}/nothing", "-k", "host"], "is not there"),
+        (["profile", "{}/nothing", "-k", "host"], "does not exist; give a file"),
         (["profile", "no_such_table", "-k", "host"], "no_such_table"),
         (["profile", "{}/visits.parquet", "-k", "hst"], "there is no column `hst` for the key; there are host, ms"),
         (["profile", "{}/visits.parquet", "-k", " , "], "--key host"),
@@ -133,9 +136,51 @@ def test_formats_are_told_by_suffixes_and_by_the_files_of_a_folder(visits, tmp_p
         (["balance", "{}/visits.parquet", "{}/new", "-k", "host", "--planner", "best"], "kip"),
     ],
 )
-def test_bad_input_is_told_in_our_words(visits, refused, arguments, message):
+def test_bad_input_is_reported_in_our_words(visits, refused, arguments, message):
     assert message in refused(InvalidArgumentError, *(each.format(visits) for each in arguments))
     assert not (visits / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "message"),
+    [
+        ("profile {}/nothing.parquet -k host", InvalidArgumentError, "nothing.parquet does not exist"),
+        ("profile nothing.csv -k host", InvalidArgumentError, "nothing.csv does not exist"),
+        ("profile {}/empty -k host", InvalidArgumentError, "name it with --format"),
+        ("advise {}/visits.csv -k host -o join --other {}/x", InvalidArgumentError, "/x does not exist"),
+        ("advise {}/visits.csv -k host -o join --other t --weight ms", InvalidArgumentError, "drop --weight"),
+        ("balance {}/nothing.csv {}/new -k host", InvalidArgumentError, "nothing.csv does not exist"),
+        ("balance {}/visits.csv {}/visits.jsonl -k host", AlreadyExistsError, "--mode overwrite"),
+        ("balance {}/visits.csv {}/new -k host --planner best", InvalidArgumentError, "kip"),
+        ("balance {}/visits.csv {}/new -k host --json no/such/x.json", InvalidArgumentError, "does not exist"),
+    ],
+)
+def test_cheap_mistakes_are_reported_before_spark_starts(visits, refused, monkeypatch, command, error, message):
+    def never(*_given):
+        raise AssertionError("Spark was started")
+
+    (visits / "empty").mkdir(exist_ok=True)
+    for name in ("profile", "advise", "balance"):
+        monkeypatch.setattr(sys.modules[f"equipoise.cli.{name}"], "spark_session", never)
+    assert message in refused(error, *(each.format(visits) for each in command.split()))
+
+
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        ((None, None, None), True),
+        (("local[4]", None, None), True),
+        (("yarn", None, None), False),
+        ((None, "sc://host", None), False),
+        ((None, None, ["spark.hadoop.fs.defaultFS=hdfs://x"]), False),
+    ],
+)
+def test_paths_are_checked_before_spark_starts_only_where_they_are_local(monkeypatch, given, known):
+    for name in ("SPARK_REMOTE", "HADOOP_CONF_DIR", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_local(*given) is known
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert not is_local(*given)
 
 
 def test_wrong_usage_has_exit_code_2(visits, told):
@@ -144,7 +189,7 @@ def test_wrong_usage_has_exit_code_2(visits, told):
     told("balance", visits / "visits.parquet", visits / "new", "-k", "host", "--mode", "maybe", code=2)
 
 
-def test_what_fails_in_spark_is_told_without_its_trace(visits, refused):
+def test_a_failure_in_spark_is_reported_without_its_trace(visits, refused):
     weight = "assert_true(ms < 500) IS NULL"
     message = refused(InvalidArgumentError, "profile", visits / "visits.parquet", "-k", "host", "--weight", weight)
     assert "not a number" in message

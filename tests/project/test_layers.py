@@ -103,14 +103,20 @@ def test_only_the_spark_layer_and_what_starts_it_import_pyspark(path):
         assert not [name for name in imported_modules(path) if name.split(".")[0] == "pyspark"]
 
 
-FLOORS = {"rows": set(), "batch": {"rows"}, "stream": {"rows"}, "prompt": {"rows", "stream"}}
-"""Floors of the Spark layer, and the floors below that each may import from."""
-SPARK_MODULES = sorted(path for floor in FLOORS for path in (ROOT / "spark" / floor).rglob("*.py"))
+FLOORS = {
+    "rows": set(),
+    "batch": {"rows"},
+    "stream": {"rows"},
+    "prompt": {"rows", "stream"},
+    "_balance": {"rows", "batch", "stream"},
+}
+"""Floors of the Spark layer, and the floors below that each may import from; batch imports nothing of streams."""
+SPARK_MODULES = sorted(path for path in (ROOT / "spark").rglob("*.py") if path != ROOT / "spark" / "__init__.py")
 
 
 @pytest.mark.parametrize("path", SPARK_MODULES, ids=[str(p.relative_to(ROOT)) for p in SPARK_MODULES])
 def test_a_floor_of_the_spark_layer_imports_only_from_floors_below(path):
-    floor = path.relative_to(ROOT / "spark").parts[0]
+    floor = part_of(path, ROOT / "spark")
     for name in imported_modules(path):
         if name.startswith("equipoise.spark"):
             below = name.removeprefix("equipoise.spark").removeprefix(".").partition(".")[0]
@@ -118,7 +124,12 @@ def test_a_floor_of_the_spark_layer_imports_only_from_floors_below(path):
 
 
 def test_every_module_of_the_spark_layer_is_on_a_floor():
-    assert {path.name for path in (ROOT / "spark").iterdir() if path.name != "__pycache__"} == {"__init__.py", *FLOORS}
+    assert {part_of(path, ROOT / "spark") for path in SPARK_MODULES} == set(FLOORS)
+
+
+def test_no_floor_imports_both_batches_and_streams_but_balance():
+    both = [floor for floor, below in FLOORS.items() if {"batch", "stream"} <= below | {floor}]
+    assert both == ["_balance"]
 
 
 def submodules():

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import CheckpointInUseError
-from equipoise.spark import Action, advise, balance, balanced, history, profile, read_state, sinks, stateful
+from equipoise import CheckpointInUseError, InvalidArgumentError
+from equipoise.spark import Action, advise, balance, history, join, profile, read_state, sinks, stateful
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -26,30 +26,48 @@ def batch(spark, folder):
     keys = np.minimum(np.random.default_rng(5).zipf(1.4, 3000), 100)
     df = spark.createDataFrame(pd.DataFrame({"k": [f"key {k}" for k in keys], "v": range(3000)}))
 
-    report = profile(df, "k", 4, slots=2)
+    report = profile(df, "k", numPartitions=4, slots=2)
     assert report.strategies["kip"].makespan <= report.strategies["hash"].makespan
     assert report.hot_keys(2, literal=True).first()["k"] == "key 1"
-    assert advise(df, "k", "agg").action is Action.NOTHING
-    assert advise(df, "k", "join", other=df.limit(3)).action is Action.BROADCAST
+    assert advise(df, "k", operation="agg").action is Action.NOTHING
+    assert advise(df, "k", operation="join", other=df.limit(3)).action is Action.BROADCAST
     assert profile(df, "k").slots == 2
 
     def summary(key, pdf):
         return pd.DataFrame({"k": [key[0]], "n": [len(pdf)], "c": [",".join(pdf.columns)]})
 
     schema = "k string, n long, c string"
-    handle = balance(df, "k", 4, history=str(folder / "history"))
-    ours = handle.groupBy().applyInPandas(summary, schema)
+    handle = balance(df, "k", numPartitions=4, record=str(folder / "record"))
+    ours = handle.applyInPandas(summary, schema)
     assertDataFrameEqual(ours, df.groupBy("k").applyInPandas(summary, schema))
-    assert handle.wait_for_history(30)
+    assert handle.wait_for_record(30)
 
-    second = balance(df, "k", 4, history=str(folder / "history"))
+    second = balance(df, "k", numPartitions=4, record=str(folder / "record"))
     assert second.loads.rows == 3000
     ranked = second.dataframe().withColumn("r", F.row_number().over(second.window().orderBy("v")))
     assertDataFrameEqual(ranked, df.withColumn("r", F.row_number().over(Window.partitionBy("k").orderBy("v"))))
-    assertDataFrameEqual(second.groupBy().agg(F.count("*").alias("n")), df.groupBy("k").agg(F.count("*").alias("n")))
-    pairs = second.cogroup(df).applyInPandas(lambda a, b: pd.DataFrame({"d": [len(a) - len(b)]}), "d long")
-    assert {row.d for row in pairs.collect()} == {0}
-    assert df.transform(balanced, "k", 3).count() == 3000
+    assertDataFrameEqual(second.agg(F.count("*").alias("n")), df.groupBy("k").agg(F.count("*").alias("n")))
+    assertDataFrameEqual(second.max("v"), df.groupBy("k").max("v"))
+
+    @F.pandas_udf("double")
+    def middle(values: pd.Series) -> float:
+        return float(values.median())
+
+    assertDataFrameEqual(second.agg(middle("v").alias("m")), df.groupBy("k").agg(middle("v").alias("m")))
+    for other in (df, df.groupBy("k"), balance(df, "k")):
+        pairs = second.cogroup(other).applyInPandas(lambda a, b: pd.DataFrame({"d": [len(a) - len(b)]}), "d long")
+        assert {row.d for row in pairs.collect()} == {0}
+    done = [line for _, line in second._operations]
+    assert sum("handed to Spark" in line for line in done) == 2
+    assert sum("keys placed by the plan of" in line for line in done) == len(done) - 2, done
+    assertDataFrameEqual(join(df, df.limit(3), "k", "semi").dataframe(), df.join(df.limit(3), "k", "semi"))
+    for key in (F.rand(), F.udf(lambda v: v, "long").asNondeterministic()("v")):
+        try:
+            balance(df, key)
+        except InvalidArgumentError as error:
+            assert "not deterministic" in str(error)  # noqa: PT017 - there is no pytest here
+        else:
+            raise AssertionError("a random key was accepted")
 
 
 class Count(StatefulProcessor):

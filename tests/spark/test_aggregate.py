@@ -1,4 +1,4 @@
-"""An aggregate with hot keys in pieces gives what the same aggregate over whole keys gives."""
+"""An aggregate with hot keys in shards gives what the same aggregate over whole keys gives."""
 
 import math
 import sys
@@ -13,12 +13,14 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import CheckError, Histogram, InvalidArgumentError
+from equipoise import CheckError, Histogram, InvalidArgumentError, uniform_plan
+from equipoise.adapt import Policy
 from equipoise.checks import check_merge
-from equipoise.spark import Action, Aggregator, PartialFunction, aggregate, plan_aggregate
+from equipoise.spark import Action, Aggregator, PartialFunction, advise, balance
+from equipoise.spark.batch.aggregate import aggregation
 from equipoise.spark.batch.key_loads import KeyLoads
-from equipoise.spark.batch.report import batch_planner
-from equipoise.spark.batch.sample import resolve_weight, take_sample
+from equipoise.spark.batch.options import BatchOptions, batch_planner
+from equipoise.spark.batch.sample import Rows, resolve_weight, take_sample
 from equipoise.spark.batch.split_plan import plan_split
 from equipoise.spark.rows.keys import resolve_key
 from equipoise.split import SPLITTERS, PartialKey
@@ -63,6 +65,16 @@ def output(df):
 OUTPUT = "key int, n long, total long, seen string"
 
 
+def planned_aggregate(df, aggregator, schema, partitions, *, split="auto", splitter=None, check=False, **options):
+    """What ``aggregate`` is going to run."""
+    look = balance(df, "key", numPartitions=partitions, **options)._look
+    return aggregation(look, aggregator, schema, split=split, splitter=splitter, check=check)
+
+
+def aggregate(df, aggregator, schema, partitions, **options):
+    return balance(df, "key", numPartitions=partitions).aggregate(aggregator, schema, **options)
+
+
 def expected(df):
     found = df.groupBy("key").agg(
         F.count("*").alias("n"),
@@ -84,9 +96,9 @@ def keyed(rows, name="int"):
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_pieces_give_what_whole_keys_give(rows, name):
+def test_shards_give_what_whole_keys_give(rows, name):
     df = keyed(rows, name)
-    planned = plan_aggregate(df, "key", Moments(), output(df), 6, slots=6)
+    planned = planned_aggregate(df, Moments(), output(df), 6, slots=6)
     assert planned.is_split
     assert planned.advice.action is Action.SPLIT
     assert planned.advice.numbers["split_over_ideal"] < planned.advice.numbers["whole_over_ideal"]
@@ -94,9 +106,9 @@ def test_pieces_give_what_whole_keys_give(rows, name):
 
 
 @pytest.mark.parametrize("split", [None, 2, 6, lambda share, n: max(1, round(share * n))])
-def test_pieces_may_be_asked_for(rows, split):
+def test_shards_may_be_asked_for(rows, split):
     df = keyed(rows)
-    planned = plan_aggregate(df, "key", Moments(), OUTPUT, 6, split=split)
+    planned = planned_aggregate(df, Moments(), OUTPUT, 6, split=split)
     assert planned.is_split is (split is not None)
     assertDataFrameEqual(planned.dataframe(), expected(df))
 
@@ -104,12 +116,12 @@ def test_pieces_may_be_asked_for(rows, split):
 @pytest.mark.parametrize("splitter", SPLITTERS)
 def test_every_splitter_gives_what_whole_keys_give(rows, splitter):
     df = keyed(rows)
-    assertDataFrameEqual(aggregate(df, "key", Moments(), OUTPUT, 4, splitter=splitter), expected(df))
+    assertDataFrameEqual(aggregate(df, Moments(), OUTPUT, 4, splitter=splitter), expected(df))
 
 
-def test_rows_of_a_hot_key_go_to_all_its_pieces(spark):
+def test_rows_of_a_hot_key_go_to_all_its_shards(spark):
     df = spark.range(0, 8000, 1, 4).select(F.when(F.col("id") % 10 < 6, 0).otherwise(F.col("id")).alias("key"))
-    planned = plan_aggregate(df, "key", Counting(), "n long", 8, slots=8)
+    planned = planned_aggregate(df, Counting(), "n long", 8, slots=8)
     [width] = planned.plan.widths.values()
     assert width == 5
     placed = planned._placed()
@@ -145,21 +157,22 @@ def test_an_aggregator_without_merge_stays_whole(rows):
     df = keyed(rows)
     for asked in ({"split": 3}, {"splitter": "partial-key"}):
         with pytest.raises(InvalidArgumentError, match="Whole has no merge"):
-            plan_aggregate(df, "key", Whole(), "n long", 4, **asked)
-    planned = plan_aggregate(df, "key", Whole(), "n long", 4, slots=4)
+            planned_aggregate(df, Whole(), "n long", 4, **asked)
+    planned = planned_aggregate(df, Whole(), "n long", 4, slots=4)
     assert not planned.is_split
-    assert "has no merge" in planned.advice.reason
+    assert "has no merge" in planned.reason
+    assert "split_over_ideal" not in planned.advice.numbers
     assert planned.dataframe().agg(F.sum("n")).first()[0] == 4000
     with pytest.raises(InvalidArgumentError, match="Whole has no merge"):
         Whole().merge((1,), (2,))
 
 
 def test_even_keys_stay_whole(spark):
-    df = spark.range(0, 20_000, 1, 2).select((F.col("id") % 500).alias("key"))
-    planned = plan_aggregate(df, "key", Counting(), "n long", 8, slots=8)
+    df = spark.range(0, 20_000, 1, 2).select((F.col("id") % 5000).alias("key"))
+    planned = planned_aggregate(df, Counting(), "n long", 8, slots=8)
     assert not planned.is_split
     assert planned.advice.action is Action.NOTHING
-    assert {row.n for row in planned.dataframe().collect()} == {40}
+    assert {row.n for row in planned.dataframe().collect()} == {4}
 
 
 def top(frame):
@@ -179,16 +192,16 @@ def arrow_top(key, table):
 @pytest.mark.parametrize("split", [None, 3])
 def test_partial_functions_are_merged(rows, function, split):
     df = keyed(rows)
-    found = aggregate(df, "key", function, "v long", 4, split=split)
+    found = aggregate(df, function, "v long", 4, split=split)
     ranked = df.toPandas().sort_values("v").groupby("key").tail(2)
     assert sorted(row.v for row in found.collect()) == sorted(ranked["v"].tolist())
 
 
 @pytest.mark.parametrize("arrow", [False, True])
-def test_a_partial_function_that_gives_something_else_is_told(rows, arrow):
+def test_a_partial_function_that_returns_something_else_is_reported(rows, arrow):
     function = PartialFunction(lambda rows: 7, top, "v long", arrow=arrow)  # noqa: ARG005 - it looks at nothing
-    with pytest.raises(PythonException, match=r"the function must give a (DataFrame|Table), got a int"):
-        aggregate(keyed(rows), "key", function, "v long", 4).collect()
+    with pytest.raises(PythonException, match=r"the function must return a (DataFrame|Table), got int"):
+        aggregate(keyed(rows), function, "v long", 4).collect()
     wrong = PartialFunction(
         lambda rows: rows.rename(columns={"v": "w"}) if not arrow else rows.rename_columns(["key", "w"]),
         top,
@@ -196,7 +209,7 @@ def test_a_partial_function_that_gives_something_else_is_told(rows, arrow):
         arrow=arrow,
     )
     with pytest.raises(PythonException, match="v missing"):
-        aggregate(keyed(rows), "key", wrong, "v long", 4).collect()
+        aggregate(keyed(rows), wrong, "v long", 4).collect()
 
 
 class Failing(Counting):
@@ -208,11 +221,12 @@ def test_when_measuring_fails_keys_go_by_hash_with_a_warning(rows, monkeypatch):
     def broken(*_args, **_options):
         raise OSError("no space left")
 
-    monkeypatch.setattr(sys.modules["equipoise.spark.batch.aggregate"], "take_sample", broken)
+    monkeypatch.setattr("equipoise.spark.batch.look.take_sample", broken)
     df = keyed(rows, "int")
     with pytest.warns(RuntimeWarning, match="keys go by hash: no space left"):
-        planned = plan_aggregate(df, "key", Moments(), output(df), 4)
-    assert planned.advice.action is Action.NOTHING
+        planned = planned_aggregate(df, Moments(), output(df), 4)
+    assert planned.advice is None
+    assert "could not be measured: no space left" in planned.reason
     assertDataFrameEqual(planned.dataframe(), expected(df))
 
 
@@ -228,7 +242,7 @@ def test_a_time_zone_may_be_an_offset(spark, rows):
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "+01:00")
     try:
-        hours = aggregate(df, "key", HourOfKey(), "hour long", 4, split=None).distinct().collect()
+        hours = aggregate(df, HourOfKey(), "hour long", 4, split=None).distinct().collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert [row.hour for row in hours] == [1]
@@ -237,12 +251,12 @@ def test_a_time_zone_may_be_an_offset(spark, rows):
 def test_keys_that_cannot_be_told_apart_by_bytes_are_refused_before_anything_runs(spark):
     df = spark.sql("SELECT INTERVAL '1' YEAR AS key, 1L AS v")
     with pytest.raises(InvalidArgumentError, match="key"):
-        plan_aggregate(df, "key", Moments(), "n long", 4)
+        planned_aggregate(df, Moments(), "n long", 4)
 
 
-def test_the_users_own_error_is_told(rows):
+def test_the_users_own_error_is_reported(rows):
     with pytest.raises(PythonException, match=r"reduce failed: ZeroDivisionError: of the user's own(.|\n)*in reduce"):
-        aggregate(keyed(rows), "key", Failing(), "n long", 4).collect()
+        aggregate(keyed(rows), Failing(), "n long", 4).collect()
 
 
 class Last(Counting):
@@ -278,46 +292,64 @@ class Halving(Counting):
 )
 def test_a_merge_that_breaks_its_laws_is_reported_when_asked(rows, aggregator, law):
     with pytest.raises(CheckError, match=law):
-        plan_aggregate(keyed(rows), "key", aggregator, "n long", 4, check=True)
+        planned_aggregate(keyed(rows), aggregator, "n long", 4, check=True)
     with pytest.raises(InvalidArgumentError, match="check=True is for an Aggregator"):
-        plan_aggregate(keyed(rows), "key", PartialFunction(top, top, "v long"), "v long", 4, check=True)
-    plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 4, check=True)
+        planned_aggregate(keyed(rows), PartialFunction(top, top, "v long"), "v long", 4, check=True)
+    planned_aggregate(keyed(rows), Moments(), OUTPUT, 4, check=True)
     check_merge(aggregator, pd.DataFrame({"v": []}))
 
 
-def test_bad_input_is_told(rows):
+def test_bad_input_is_reported(rows):
     df = keyed(rows)
-    with pytest.warns(RuntimeWarning, match=r"1 to 4 pieces.*\[9\] were asked for"):
-        planned = plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=9)
+    with pytest.warns(RuntimeWarning, match=r"1 to 4 shards.*\[9\] were asked for"):
+        planned = planned_aggregate(df, Moments(), OUTPUT, 4, split=9)
     assert set(planned.plan.widths.values()) == {4}
     with pytest.warns(RuntimeWarning, match=r"\[0\] were asked for"):
-        assert not plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=lambda share, n: 0).is_split  # noqa: ARG005
+        assert not planned_aggregate(df, Moments(), OUTPUT, 4, split=lambda share, n: 0).is_split  # noqa: ARG005
     for wrong, message in (("some", "split must be 'auto'"), (True, "split must be 'auto'")):
         with pytest.raises(InvalidArgumentError, match=message):
-            plan_aggregate(df, "key", Moments(), OUTPUT, 4, split=wrong)
+            planned_aggregate(df, Moments(), OUTPUT, 4, split=wrong)
     with pytest.raises(InvalidArgumentError, match="the splitter has 3 workers but numPartitions is 4"):
-        plan_aggregate(df, "key", Moments(), OUTPUT, 4, splitter=PartialKey(3))
+        planned_aggregate(df, Moments(), OUTPUT, 4, splitter=PartialKey(3))
     with pytest.raises(InvalidArgumentError, match="must be an Aggregator or a PartialFunction, got function"):
-        plan_aggregate(df, "key", top, OUTPUT, 4)
-    for key in (F.upper("key").alias("key"), "key.part", ["key", "none"]):
-        with pytest.raises(InvalidArgumentError, match="is not the name of a column; add it"):
-            plan_aggregate(df, key, Moments(), OUTPUT, 4)
-    empty = plan_aggregate(df.where("false"), "key", Moments(), OUTPUT, 4)
+        planned_aggregate(df, top, OUTPUT, 4)
+    with pytest.raises(InvalidArgumentError, match="'digit' is computed; add it with withColumn first"):
+        balance(df, (F.col("key") % 10).alias("digit")).aggregate(Moments(), OUTPUT)
+    with pytest.raises(InvalidArgumentError, match="split= needs measured loads"):
+        planned_aggregate(df, Moments(), OUTPUT, 4, split=2, plan=uniform_plan(4))
+    empty = planned_aggregate(df.where("false"), Moments(), OUTPUT, 4)
     assert empty.dataframe().collect() == []
 
 
-def test_it_tells_what_it_does(rows, capsys):
-    plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 6, slots=6).explain()
-    told = capsys.readouterr().out
-    assert "pieces" in told
-    assert "split the hot keys: one key carries" in told
-    plan_aggregate(keyed(rows), "key", Moments(), OUTPUT, 6, splitter="partial-key").explain()
-    assert "row by row by partial-key" in capsys.readouterr().out
+def test_explain_says_how_keys_are_split(rows, capsys):
+    groups = balance(keyed(rows), "key", numPartitions=6, slots=6)
+    groups.aggregate(Moments(), OUTPUT)
+    groups.aggregate(Moments(), OUTPUT, split=None)
+    groups.aggregate(Moments(), OUTPUT, splitter="partial-key")
+    groups.explain()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("aggregate()")]
+    assert "shards, then merged" in lines[0]
+    assert "keys placed whole by the plan: no shards were needed" in lines[1]
+    assert "routed row by row by partial-key into 6 partitions" in lines[2]
+
+
+def test_the_numbers_are_those_of_advise(rows):
+    planned = planned_aggregate(keyed(rows), Moments(), OUTPUT, 6, slots=6)
+    asked = advise(keyed(rows), "key", operation="aggregate", numPartitions=6, slots=6)
+    assert asked.numbers == planned.advice.numbers
+    assert str(asked) == str(planned.advice)
+
+
+def test_a_given_plan_and_placement_by_hash_keep_keys_whole(rows):
+    for options in ({"plan": uniform_plan(4)}, {"placement": "hash"}, {"policy": Policy(mode="advise")}):
+        planned = planned_aggregate(keyed(rows), Moments(), OUTPUT, 4, **options)
+        assert not planned.is_split
+        assertDataFrameEqual(planned.dataframe(), expected(keyed(rows)))
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 12), st.integers(1, 12))
-def test_a_plan_in_pieces_is_never_slower_than_whole_keys(counts, partitions, slots):
+def test_a_plan_in_shards_is_never_slower_than_whole_keys(counts, partitions, slots):
     keys = np.repeat(np.arange(len(counts), dtype=np.int64) * 7919, counts)
     loads = KeyLoads.of(_histogram(keys), keys, np.ones(len(keys)), len(keys), float(len(keys)))
     planner = batch_planner("kip", slots)
@@ -332,14 +364,14 @@ def _histogram(keys):
     return Histogram(found, counts / len(keys), unlisted=0.0, total=len(keys))
 
 
-def test_a_sample_in_pieces_carries_the_same_load(rows):
+def test_a_sample_in_shards_carries_the_same_load(rows):
     df = keyed(rows)
-    loads = take_sample(df, resolve_key(df, "key"), resolve_weight(df, None)).key_loads()
+    loads = take_sample(Rows(df, resolve_key(df, "key"), resolve_weight(df, None)), BatchOptions()).key_loads()
     hottest = int(loads.histogram.fingerprints[0])
-    parts = loads.in_shards({hottest: 5})
-    assert parts.group_load.sum() == pytest.approx(loads.group_load.sum())
-    assert parts.histogram.shares.sum() == pytest.approx(loads.histogram.shares.sum())
-    assert parts.hottest < loads.hottest
+    shards = loads.in_shards({hottest: 5})
+    assert shards.group_load.sum() == pytest.approx(loads.group_load.sum())
+    assert shards.histogram.shares.sum() == pytest.approx(loads.histogram.shares.sum())
+    assert shards.hottest < loads.hottest
 
 
 class Exact(Counting):
@@ -354,7 +386,7 @@ def test_values_are_not_changed_on_the_way(spark, split):
     df = spark.range(0, 90, 1, 3).selectExpr(
         "CASE WHEN id < 60 THEN double('NaN') WHEN id < 80 THEN NULL ELSE double(id) END AS key"
     )
-    found = aggregate(df, "key", Exact(), "key double, large long, maybe double", 4, split=split).collect()
+    found = aggregate(df, Exact(), "key double, large long, maybe double", 4, split=split).collect()
     assert len(found) == 12
     by_key = {"null" if row.key is None else "nan" if math.isnan(row.key) else row.key: row for row in found}
     assert set(by_key) == {"null", "nan", *map(float, range(80, 90))}
@@ -374,7 +406,7 @@ def test_arrow_functions_see_the_types_of_the_data(spark):
         "id % 4 AS key", "if(id % 3 = 0, NULL, 9007199254740993 + id) AS big", "timestamp_seconds(id) AS at"
     )
     function = PartialFunction(arrow_types, arrow_types, "big long, at timestamp", arrow=True)
-    found = aggregate(df, "key", function, "big long, at timestamp", 4, split=2)
+    found = aggregate(df, function, "big long, at timestamp", 4, split=2)
     assertDataFrameEqual(found, df.select("big", "at"))
 
 
@@ -394,4 +426,4 @@ def test_buffers_of_one_key_are_checked(spark):
             return one[0] + other[0], one[1] or other[1]
 
     df = spark.range(200).selectExpr("concat('k', id % 5) AS key")
-    plan_aggregate(df, "key", Named(), "n long, name string", 4, check=True)
+    planned_aggregate(df, Named(), "n long, name string", 4, check=True)

@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from equipoise import InvalidArgumentError, SparkUnavailableError
-from equipoise.spark.rows.keys import resolve_key
+from equipoise.spark.rows.keys import grouping_columns, resolve_key
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +56,64 @@ def test_an_old_spark_is_refused(df, monkeypatch):
         resolve_key(df, "a")
 
 
-def test_what_is_no_frame_is_refused(df):
+def test_an_object_that_is_not_a_dataframe_is_refused(df):
     for other in (df.toPandas(), df.groupBy("id"), None):
-        with pytest.raises(InvalidArgumentError, match="a DataFrame of Spark is needed, and this is a"):
+        with pytest.raises(InvalidArgumentError, match="expected a Spark DataFrame, got"):
             resolve_key(other, "id")
 
 
 def test_our_own_names_are_refused(df):
     with pytest.raises(InvalidArgumentError, match=r"__equipoise_weight.*rename it"):
         resolve_key(df.withColumn("__equipoise_weight", F.lit(1)), "id")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        F.rand,
+        F.uuid,
+        F.monotonically_increasing_id,
+        F.spark_partition_id,
+        lambda: F.concat("a", F.uuid()),
+        lambda: F.expr("floor(rand() * 8)"),
+        lambda: F.udf(lambda text: text, "string").asNondeterministic()("a"),
+    ],
+    ids=["rand", "uuid", "id", "partition", "nested", "sql", "udf"],
+)
+def test_a_key_that_is_not_deterministic_is_refused_with_the_way_out(df, make):
+    with pytest.raises(InvalidArgumentError, match=r"is not deterministic.*withColumn, write or persist"):
+        resolve_key(df, make().alias("salt"))
+
+
+def test_a_deterministic_expression_is_a_key(df):
+    for column in (F.upper("a"), df["a"], F.udf(lambda text: text, "string")("a"), F.current_date()):
+        assert len(resolve_key(df, column).names) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (["a", 16], r"16 is a number, not a key column; for the number of partitions write numPartitions=16"),
+        ([True], "a key column is a name or a Column, got bool True"),
+        ([None], "got NoneType None"),
+    ],
+)
+def test_what_is_not_a_column_is_refused_with_a_hint(df, key, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        resolve_key(df, key)
+
+
+def test_an_error_of_spark_is_translated_without_its_plan_and_its_log(df, capfd):
+    with pytest.raises(InvalidArgumentError) as caught:
+        resolve_key(df, "nothing")
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    with pytest.raises(InvalidArgumentError, match=r"the key cannot be computed: .*DATATYPE_MISMATCH") as caught:
+        resolve_key(df, F.array("m") + 1)
+    assert "\n" not in str(caught.value)
+    assert "errorClass" not in capfd.readouterr().err
+
+
+def test_key_columns_come_one_by_one_or_in_one_list():
+    assert grouping_columns(("a", "b")) == grouping_columns((["a", "b"],)) == ["a", "b"]
+    assert grouping_columns(()) == []

@@ -1,4 +1,4 @@
-"""The record of earlier runs: observed, saved, planned from; of another job or damaged, handled."""
+"""The load record of earlier runs: observed, saved, planned from; refused or replaced if it does not fit."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ from equipoise.spark.rows.keys import resolve_key
 
 @pytest.fixture
 def path(tmp_path):
-    return str(tmp_path / "job.history")
+    return str(tmp_path / "job.record")
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,9 @@ def df(spark):
 
 def run(df, path, *, is_recorded=True, **options):
     """One run of a job, to the end of its record."""
-    handle = balance(df, "k", 4, history=path, slots=4, **options)
-    rows = handle.groupBy().agg(F.count("*").alias("n")).agg(F.sum("n")).first()[0]
-    assert handle.wait_for_history(30) is is_recorded
+    handle = balance(df, "k", numPartitions=4, record=path, slots=4, **options)
+    rows = handle.dataframe().count()
+    assert handle.wait_for_record(30) is is_recorded
     return handle, rows
 
 
@@ -42,7 +42,7 @@ def test_the_first_run_samples_and_the_next_plans_from_its_record(df, path, monk
     def never(*_args, **_options):
         raise AssertionError("the second run must not sample")
 
-    monkeypatch.setattr("equipoise.spark.batch.balanced_frame.take_sample", never)
+    monkeypatch.setattr("equipoise.spark.batch.look.take_sample", never)
     second, rows = run(df, path)
     assert rows == 30_000
     assert second.loads.rows == 30_000
@@ -60,7 +60,7 @@ def test_a_run_that_changed_is_seen_by_the_next(df, path):
 
 
 def test_observing_changes_neither_rows_nor_columns(df, path):
-    placed = balance(df, "k", 4, history=path).dataframe()
+    placed = balance(df, "k", numPartitions=4, record=path).dataframe()
     assert placed.columns == df.columns
     assert placed.agg(F.sum("id"), F.count("*")).first() == df.agg(F.sum("id"), F.count("*")).first()
 
@@ -102,51 +102,51 @@ def test_a_run_without_rows_leaves_the_record_as_it_was(df, path):
     assert handle.loads.rows == 30_000
 
 
-def test_a_history_may_be_a_path(df, tmp_path):
-    run(df, tmp_path / "job.history")
-    assert (tmp_path / "job.history").exists()
+def test_a_record_may_be_a_path(df, tmp_path):
+    run(df, tmp_path / "job.record")
+    assert (tmp_path / "job.record").exists()
 
 
-def test_a_history_of_another_key_or_weight_is_refused_and_kept(df, path):
+def test_a_record_of_another_key_or_weight_is_refused_and_kept(df, path):
     run(df, path)
     before = Path(path).read_bytes()
     with pytest.raises(MismatchError, match="is about key k bigint with weight 1, but this job has key id bigint"):
-        balance(df, "id", 4, history=path)
+        balance(df, "id", numPartitions=4, record=path).dataframe()
     with pytest.raises(MismatchError, match="is about key k bigint with weight 1, but this job has key k string"):
-        balance(df.withColumn("k", F.col("k").cast("string")), "k", 4, history=path)
+        balance(df.withColumn("k", F.col("k").cast("string")), "k", numPartitions=4, record=path).dataframe()
     with pytest.raises(MismatchError, match="weight id"):
-        balance(df, "k", 4, history=path, weight="id")
+        balance(df, "k", numPartitions=4, record=path, weight="id").dataframe()
     assert Path(path).read_bytes() == before
 
 
-def test_a_damaged_history_is_a_warning_and_is_replaced(df, path, tmp_path):
+def test_a_damaged_record_is_a_warning_and_is_replaced(df, path, tmp_path):
     run(df, path)
-    file = tmp_path / "job.history"
+    file = tmp_path / "job.record"
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.warns(RuntimeWarning, match="is not used: stored batch-history"):
+    with pytest.warns(RuntimeWarning, match="is not used: stored load-record"):
         run(df, path)
     assert LoadRecord(path, ("k bigint",), "").load().rows == 30_000
 
 
-def test_a_history_of_a_newer_release_is_refused(df, path, tmp_path):
-    (tmp_path / "job.history").write_bytes(seal("batch-history", 99, []))
+def test_a_record_of_a_newer_release_is_refused(df, path, tmp_path):
+    (tmp_path / "job.record").write_bytes(seal("load-record", 99, []))
     with pytest.raises(UnknownFormatError, match=r"format 99.*remove the file"):
-        balance(df, "k", 4, history=path)
+        balance(df, "k", numPartitions=4, record=path).dataframe()
 
 
-def test_a_history_that_cannot_be_written_is_logged_and_the_job_goes_on(df, tmp_path, caplog):
+def test_a_record_that_cannot_be_written_is_logged_and_the_job_goes_on(df, tmp_path, caplog):
     (tmp_path / "file").write_text("in the way of a folder")
-    nowhere = str(tmp_path / "file" / "job.history")
-    handle = balance(df, "k", 4, history=nowhere)
+    nowhere = str(tmp_path / "file" / "job.record")
+    handle = balance(df, "k", numPartitions=4, record=nowhere)
     assert handle.dataframe().count() == 30_000
-    assert not handle.wait_for_history(30)
+    assert not handle.wait_for_record(30)
     assert "the run was not recorded in" in caplog.text
 
 
-def test_a_history_may_be_any_location_that_arrow_knows(df, tmp_path):
-    run(df, (tmp_path / "job.history").as_uri())
-    assert (tmp_path / "job.history").exists()
-    assert [p.name for p in tmp_path.iterdir()] == ["job.history"]
+def test_a_record_may_be_any_location_that_arrow_knows(df, tmp_path):
+    run(df, (tmp_path / "job.record").as_uri())
+    assert (tmp_path / "job.record").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["job.record"]
 
 
 def loads_of(seed):

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F
 
 from equipoise import InvalidArgumentError, fingerprint
 from equipoise.plan import PLANNERS
+from equipoise.readable import fingerprint_text
 from equipoise.spark import profile
 
 
@@ -16,7 +17,7 @@ def df(spark):
 
 @pytest.fixture(scope="module")
 def report(df):
-    return profile(df, "host", 10, slots=4)
+    return profile(df, "host", numPartitions=10, slots=4)
 
 
 def test_every_strategy_is_predicted(report):
@@ -36,7 +37,7 @@ def test_the_bound_is_what_the_hottest_key_makes_unavoidable(report):
 def test_hot_keys_are_fingerprints_unless_asked(report):
     shown = report.hot_keys(3)
     assert shown.columns == ["fingerprint", "share", "error"]
-    assert shown.first().fingerprint == fingerprint("hot key")
+    assert shown.first().fingerprint == fingerprint_text(fingerprint("hot key"))
     assert "hot key" not in str(report)
     literal = report.hot_keys(3, literal=True)
     assert literal.first().host == "hot key"
@@ -57,6 +58,15 @@ def test_it_prints_the_hot_keys_the_strategies_and_the_bound(report):
     assert "below 2.00 of the mean" in text
 
 
+def test_it_has_the_plan_the_advice_and_a_table(report, capsys):
+    assert report.plan is report.strategies["kip"].plan
+    report.explain()
+    text = capsys.readouterr().out
+    assert text.startswith("Key host: 10,000 rows")
+    assert f"Advice on applyInPandas: {report.advice}" in text
+    assert fingerprint_text(fingerprint("hot key")) in report._repr_html_()
+
+
 def test_it_plots_hash_beside_a_strategy(report, tmp_path):
     report.plot().savefig(tmp_path / "bars.png")
     labels = {text.get_text().split(" ")[0] for text in report.plot("scan").axes[0].get_legend().get_texts()}
@@ -71,12 +81,12 @@ def test_slots_and_partitions_have_the_sessions_values_unless_given(df):
 
 
 def test_a_weight_changes_what_is_hot(df):
-    by_weight = profile(df, "host", 4, weight="w", slots=2)
+    by_weight = profile(df, "host", numPartitions=4, weight="w", slots=2)
     assert by_weight.hottest_share > 0.25
 
 
 def test_an_empty_frame_is_profiled_without_complaint(df):
-    report = profile(df.where("false"), "host", 4, slots=2)
+    report = profile(df.where("false"), "host", numPartitions=4, slots=2)
     assert report.hottest_share == 0
     assert report.bound == 1
     assert report.hot_keys().count() == 0
@@ -91,6 +101,6 @@ def test_bad_options_are_refused(df, options):
 
 def test_a_key_that_is_called_as_a_column_of_ours_is_told_apart(spark):
     named = spark.range(100).select((F.col("id") % 3).alias("share"))
-    found = profile(named, "share", 4).hot_keys(literal=True)
+    found = profile(named, "share", numPartitions=4).hot_keys(literal=True)
     assert found.columns == ["fingerprint", "share", "error", "key_share"]
     assert {row.key_share for row in found.collect()} == {0, 1, 2}

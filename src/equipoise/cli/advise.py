@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from equipoise.cli.output import Json, require_folder, show, working, write_json
-from equipoise.cli.session import Conf, Master, Remote, named_values, spark_session
+from equipoise.cli.session import Conf, Master, Remote, is_local, named_values, spark_session
 from equipoise.cli.tables import (
     Format,
     Key,
@@ -20,8 +20,10 @@ from equipoise.cli.tables import (
     Weight,
     key_columns,
     read_table,
+    require_source,
 )
 from equipoise.errors import InvalidArgumentError
+from equipoise.readable import size_text
 
 OperationName = Literal["applyInPandas", "applyInArrow", "cogroup", "window", "agg", "aggregate", "join"]
 """Names of ``equipoise.spark.Operation``, known without Spark."""
@@ -32,9 +34,9 @@ def command(
     *,
     key: Key,
     operation: Annotated[
-        OperationName, typer.Option("--operation", "-o", help="What is done with the rows of a key.")
+        OperationName, typer.Option("--operation", "-o", help="Operation on the rows of a key.")
     ] = "applyInPandas",
-    other: Annotated[str | None, typer.Option(help="The other side of a join: file, folder or table.")] = None,
+    other: Annotated[str | None, typer.Option(help="The right side of a join: file, folder or table.")] = None,
     partitions: Partitions = None,
     weight: Weight = None,
     sample: SampleRows = 200_000,
@@ -50,12 +52,17 @@ def command(
     """Say what would speed up a keyed operation, or why nothing would."""
     require_folder(json)
     if operation == "join" and other is None:
-        raise InvalidArgumentError("advice on a join needs the other side; name it with --other")
+        raise InvalidArgumentError("advice on a join needs its right side; name it with --other")
     if operation != "join" and other is not None:
         raise InvalidArgumentError(
             f"--other is for joins, and the operation is {operation}; add --operation join or drop it"
         )
+    if operation == "join" and weight is not None:
+        raise InvalidArgumentError("the load of a join is its rows; drop --weight")
     names, options = key_columns(key), named_values("--option", option)
+    for place in (source, other):
+        if place is not None:
+            require_source(place, format, is_local(master, remote, conf))
     with working("starting") as tell, spark_session(master, remote, conf, tell) as spark:
         from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
@@ -67,9 +74,9 @@ def command(
         tell(f"sampling {source}")
         advice = advise(
             df,
-            names,
-            operation,
-            partitions,
+            *names,
+            operation=operation,
+            numPartitions=partitions,
             other=second,
             weight=None if weight is None else F.expr(weight),
             sample=sample,
@@ -77,8 +84,16 @@ def command(
             seed=seed,
         )
     if json is not None:
-        write_json({"action": advice.action.value, "reason": advice.reason, "numbers": advice.numbers}, json)
+        write_json({"action": advice.action.value, "reason": advice.reason, "numbers": dict(advice.numbers)}, json)
         return
     Console().print(f"[bold]{advice.action.value}[/]: {escape(advice.reason)}", highlight=False)
     if advice.numbers:
-        show([{"what was weighed": name, "value": value} for name, value in advice.numbers.items()], None)
+        show([{"measure": name, "value": _text(name, value)} for name, value in advice.numbers.items()], None)
+
+
+def _text(name: str, value: float) -> str:
+    if name.endswith("_share"):
+        return f"{value:.1%}"
+    if name.endswith("_bytes"):
+        return size_text(value)
+    return f"{value:,.0f}" if name.endswith("_rows") else f"{value:.2f}"

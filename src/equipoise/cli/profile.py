@@ -1,11 +1,11 @@
-"""Look at the load of a key: ``equipoise profile``."""
+"""Profile the load of a key: ``equipoise profile``."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equipoise.cli.output import Json, Plot, draw, require_folder, require_plot, show, working, write_json
-from equipoise.cli.session import Conf, Master, Remote, named_values, spark_session
+from equipoise.cli.session import Conf, Master, Remote, is_local, named_values, spark_session
 from equipoise.cli.tables import (
     Format,
     Key,
@@ -18,6 +18,7 @@ from equipoise.cli.tables import (
     Weight,
     key_columns,
     read_table,
+    require_source,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def command(
     slots: Slots = None,
     hottest: Annotated[int, typer.Option(min=1, help="Number of hot keys to show.")] = 10,
     literal_keys: Annotated[
-        bool, typer.Option("--literal-keys", help="Show keys beside their fingerprints; one more pass.")
+        bool, typer.Option("--literal-keys", help="Show keys beside their fingerprints; takes one more pass.")
     ] = False,
     seed: Seed = 0,
     format: Format = None,  # noqa: A002 - Spark's own name
@@ -49,6 +50,7 @@ def command(
     require_folder(json)
     require_plot(plot)
     names, options = key_columns(key), named_values("--option", option)
+    require_source(source, format, is_local(master, remote, conf))
     with working("starting") as tell, spark_session(master, remote, conf, tell) as spark:
         from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
@@ -58,15 +60,14 @@ def command(
         df = read_table(spark, source, format, options)
         tell(f"sampling {source}")
         load = None if weight is None else F.expr(weight)
-        report = profile(df, names, partitions, weight=load, sample=sample, slots=slots, seed=seed)
+        report = profile(df, *names, numPartitions=partitions, weight=load, sample=sample, slots=slots, seed=seed)
         tell("looking up the hot keys")
         keys = [row.asDict() for row in report.hot_keys(hottest, literal=literal_keys).collect()]
-    for each in keys:
-        each["fingerprint"] = f"{each['fingerprint'] % 2**64:016x}"
     if json is None:
         typer.echo(report.overview())
-        told = [each | {"share": f"{each['share']:.2%}", "error": f"{each['error']:.2%}"} for each in keys]
-        show(told, None, title="Hottest keys")
+        rows = [each | {"share": f"{each['share']:.2%}", "error": f"{each['error']:.2%}"} for each in keys]
+        show(rows, None, title="Hottest keys")
+        typer.echo(f"Advice on applyInPandas: {report.advice}")
     else:
         write_json(_facts(report, keys), json)
     draw(report.plot, plot)
@@ -81,6 +82,7 @@ def _facts(report: "Report", keys: list[dict[str, Any]]) -> dict[str, Any]:
         "slots": report.slots,
         "hottest_share": report.hottest_share,
         "bound": report.bound,
+        "advice": str(report.advice),
         "hot_keys": keys,
         "strategies": {
             name: {

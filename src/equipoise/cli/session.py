@@ -1,4 +1,4 @@
-"""The Spark session of a command: the one that is there, or a quiet one of its own that is stopped at the end."""
+"""The Spark session of a command: the active one, or a quiet one that is stopped at the end."""
 
 import logging
 import os
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 Master = Annotated[
     str | None,
     typer.Option(
-        help="Where Spark runs, such as local[4]; default as Spark is set up, else all cores of this machine."
+        help="Where Spark runs, such as local[4]; default as Spark is configured, else all cores of this machine."
     ),
 ]
-Remote = Annotated[str | None, typer.Option(help="A Spark Connect server instead, such as sc://host:15002.")]
+Remote = Annotated[str | None, typer.Option(help="Spark Connect server to use instead, such as sc://host:15002.")]
 Conf = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be given several times.")
 ]
@@ -33,18 +33,18 @@ Conf = Annotated[
 def spark_session(
     master: str | None, remote: str | None, conf: Sequence[str] | None, tell: Callable[[str], None]
 ) -> Iterator["SparkSession"]:
-    """A session; what goes wrong in Spark while it is used is told in our words.
+    """Yield a session; errors of Spark in the block are raised as ``SparkError``, without Spark's trace.
 
     Parameters
     ----------
     master, remote, conf
-        As the user gave them.
+        Options of the command.
     tell
-        Says what is done now.
+        Shows what is being done.
     """
     settings = named_values("--conf", conf)
     if master is not None and remote is not None:
-        raise InvalidArgumentError("--master starts Spark and --remote goes to one that runs; give one of them")
+        raise InvalidArgumentError("--master starts Spark and --remote uses a running one; give one of them")
     require_pyspark()
     from pyspark.sql import SparkSession
 
@@ -53,8 +53,8 @@ def spark_session(
         require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if there is None:
-        _hear_only_us()
-    tell("starting Spark" if there is None else "Spark is there")
+        _show_own_warnings_only()
+    tell("starting Spark" if there is None else "using the active session")
     try:
         spark = there or _started(SparkSession.builder, master, remote, settings)
         try:
@@ -70,8 +70,21 @@ def spark_session(
         raise SparkError(f"Spark failed: {spark_message(error)}") from error
 
 
+def is_local(master: str | None, remote: str | None, conf: Sequence[str] | None) -> bool:
+    """Whether paths without a scheme are files of this machine, as far as that is known before Spark starts.
+
+    Parameters
+    ----------
+    master, remote, conf
+        Options of the command.
+    """
+    elsewhere = {"SPARK_REMOTE", "HADOOP_CONF_DIR", "SPARK_CONF_DIR"} & set(os.environ)
+    is_set = any("fs.defaultFS" in name or name == "spark.master" for name in named_values("--conf", conf))
+    return remote is None and (master or "local").startswith("local") and not elsewhere and not is_set
+
+
 def is_of_spark(error: Exception) -> bool:
-    """Whether Spark raised it, or its bridge to the JVM, a package that a client of Connect does not have."""
+    """Whether Spark raised an error, or its bridge to the JVM, a package that a Connect client does not have."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) or type(error).__module__.partition(".")[0] == "py4j"
@@ -88,15 +101,15 @@ def _started(builder: Any, master: str | None, remote: str | None, settings: dic
     return spark
 
 
-def _hear_only_us() -> None:
-    """Show warnings of equipoise, but not those of the bridge to the JVM: what fails there is raised, too."""
+def _show_own_warnings_only() -> None:
+    """Show warnings of equipoise, but not those of the bridge to the JVM, whose failures are raised too."""
     handler = logging.StreamHandler()
     handler.addFilter(logging.Filter("equipoise"))
     logging.getLogger().addHandler(handler)
 
 
 def hush(spark: "SparkSession") -> None:
-    """Let Spark say nothing any more: what is ended in the midst of its work is no error."""
+    """Turn off Spark's log: work that is stopped on purpose is not an error."""
     from pyspark.sql.utils import is_remote
 
     if not is_remote():
@@ -104,14 +117,14 @@ def hush(spark: "SparkSession") -> None:
 
 
 def named_values(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """Texts of the form NAME=VALUE as a dictionary.
+    """Return texts of the form NAME=VALUE as a dictionary.
 
     Parameters
     ----------
     option
         Name of the option, for the error.
     given
-        As the user gave them.
+        Values of the option.
 
     Examples
     --------
@@ -122,13 +135,13 @@ def named_values(option: str, given: Sequence[str] | None) -> dict[str, str]:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name.strip() or not equals:
-            raise InvalidArgumentError(f"{option} is NAME=VALUE, got {text!r}")
+            raise InvalidArgumentError(f"{option} must be NAME=VALUE, got {text!r}")
         pairs[name.strip()] = value
     return pairs
 
 
 def spark_message(error: Exception) -> str:
-    """What Spark says, without the trace of its own code."""
+    """Return the message of an error of Spark, without its trace."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString()) if java is not None else str(error)
     kept = []
@@ -136,5 +149,5 @@ def spark_message(error: Exception) -> str:
         if line.lstrip().startswith(("at ", "JVM stacktrace", "Driver stacktrace")):
             break
         kept.append(line)
-    told = re.sub(r"^[\w.$]+(?:Exception|Error): ", "", "\n".join(kept).strip())
-    return re.sub(r"[.;]? SQLSTATE: \w+", "", told) or type(error).__name__
+    message = re.sub(r"^[\w.$]+(?:Exception|Error): ", "", "\n".join(kept).strip())
+    return re.sub(r"[.;]? SQLSTATE: \w+", "", message) or type(error).__name__

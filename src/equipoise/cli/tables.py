@@ -13,24 +13,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Source = Annotated[
-    str, typer.Argument(help="A file or folder (Parquet, CSV, JSON, ORC), or a table of the session's catalog.")
+    str, typer.Argument(help="File or folder (Parquet, CSV, JSON, ORC), or table of the session's catalog.")
 ]
 Key = Annotated[str, typer.Option("--key", "-k", help="Key column; several are separated by commas.")]
 Format = Annotated[
-    str | None, typer.Option(help="How SOURCE is stored, for spark.read.format; default by the suffix of its files.")
+    str | None, typer.Option(help="Format of SOURCE, for spark.read.format; default by the suffix of its files.")
 ]
 Option = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="An option of the reader; may be given several times."),
+    typer.Option("--option", metavar="NAME=VALUE", help="Option of the reader; may be given several times."),
 ]
 Partitions = Annotated[
-    int | None, typer.Option("--partitions", "-n", min=1, help="N; default spark.sql.shuffle.partitions.")
+    int | None,
+    typer.Option("--partitions", "-n", min=1, help="Number of partitions; default spark.sql.shuffle.partitions."),
 ]
-Weight = Annotated[
-    str | None, typer.Option(help="Load of a row, an SQL expression such as length(body); default: each counts 1.")
+Weight = Annotated[str | None, typer.Option(help="Load of a row, an SQL expression such as length(body); default 1.")]
+SampleRows = Annotated[int, typer.Option("--sample", min=1, help="Approximate number of rows to sample.")]
+Slots = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of tasks that run at the same time; default Spark's default parallelism."),
 ]
-SampleRows = Annotated[int, typer.Option("--sample", min=1, help="Number of rows to sample, about.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="Tasks that run at a time; default as Spark states it.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the sampling.")]
 
 FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "orc": "orc"}
@@ -41,7 +43,7 @@ _CSV = {"header": "true", "inferSchema": "true"}
 
 
 def key_columns(key: str) -> list[str]:
-    """Names of the key columns.
+    """Return the names of the key columns.
 
     Examples
     --------
@@ -55,7 +57,7 @@ def key_columns(key: str) -> list[str]:
 
 
 def format_of(place: str) -> str | None:
-    """Format by the suffix of a path, or by that of the files in a local folder; ``None`` where none is known.
+    """Return the format by the suffix of a path or of the files in a local folder; ``None`` if it is unknown.
 
     Examples
     --------
@@ -73,8 +75,33 @@ def format_of(place: str) -> str | None:
     return None
 
 
+def require_source(place: str, format: str | None, local: bool) -> None:  # noqa: A002 - Spark's own name
+    """Refuse a source that does not exist or whose format is unknown, as far as that is known before Spark starts.
+
+    Parameters
+    ----------
+    place
+        Path or URI, or name of a table.
+    format
+        Option of the command.
+    local
+        Whether paths without a scheme are files of this machine.
+    """
+    chosen = format or format_of(place)
+    is_path = "/" in place or Path(place).exists() or (format is None and chosen is not None)
+    if not is_path or "://" in place or not local:
+        return
+    is_pattern = any(sign in place for sign in "*?[{")
+    if not Path(place).exists() and not is_pattern:
+        raise InvalidArgumentError(
+            f"{place} does not exist; give a file, a folder, or a table of the session's catalog"
+        )
+    if chosen is None:
+        raise InvalidArgumentError(f"the format of {place} is unknown; name it with --format")
+
+
 def read_table(spark: "SparkSession", place: str, format: str | None, options: Mapping[str, str]) -> "DataFrame":  # noqa: A002 - Spark's own name
-    """A file, a folder or a table as a DataFrame.
+    """Return a file, a folder or a table as a DataFrame.
 
     Parameters
     ----------
@@ -83,24 +110,21 @@ def read_table(spark: "SparkSession", place: str, format: str | None, options: M
     place
         Path or URI, or name of a table.
     format
-        As the user gave it.
+        Option of the command.
     options
-        Of the reader. CSV has a header and its types are found out, unless options say otherwise.
+        Options of the reader. By default CSV has a header and its types are inferred.
     """
     chosen = format or format_of(place)
     is_path = "/" in place or Path(place).exists()
     if chosen is None and is_path:
-        what = "is not there" if "://" not in place and not Path(place).exists() else "does not tell its format"
-        raise InvalidArgumentError(
-            f"{place} {what}; give a file or a folder, with --format where its suffix does not say it"
-        )
+        raise InvalidArgumentError(f"the format of {place} is unknown; name it with --format")
     try:
         if chosen is None:
             return spark.table(place)
         settings = {**(_CSV if chosen == "csv" else {}), **options}
         return spark.read.format(chosen).options(**settings).load(place)
     except Exception as error:
-        if not is_of_spark(error):  # a format that is not there is an error of the bridge
+        if not is_of_spark(error):  # an unknown format is an error of the bridge
             raise
         known = _tables(spark) if chosen is None else []
         there = f"; there are the tables {', '.join(known)}" if known else ""
@@ -108,7 +132,7 @@ def read_table(spark: "SparkSession", place: str, format: str | None, options: M
 
 
 def exists(spark: "SparkSession", path: str) -> bool:
-    """Whether there is a file or a folder, wherever Spark looks for it."""
+    """Whether a file or a folder exists where Spark looks for it."""
     from pyspark.errors import AnalysisException
 
     try:

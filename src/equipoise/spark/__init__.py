@@ -1,36 +1,60 @@
-"""equipoise on Apache Spark: profile, advise and balance keyed work, and keyed state in streams that moves.
+"""equipoise on Apache Spark: balanced keyed work on batches and streams.
 
-Needs Spark 4.1 or newer, on Classic or on Connect; uses the public DataFrame API only.
+Needs Spark 4.1 or newer, Classic or Connect; uses the public DataFrame API only. Names for streams are imported when
+they are first used, so that a batch job loads nothing of them.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from equipoise.requirements import require_pyspark
 
 require_pyspark()
 
-from equipoise.spark.batch.advice import Action, Advice, Operation, advise
-from equipoise.spark.batch.aggregate import Aggregation, aggregate, plan_aggregate
-from equipoise.spark.batch.balanced_frame import BalancedCogroups, BalancedFrame, BalancedGroups, balance, balanced
-from equipoise.spark.batch.join import Join, join, plan_join
+from equipoise.spark._balance import balance
+from equipoise.spark.batch.advice import Action, Advice, Operation
+from equipoise.spark.batch.cogroups import BalancedCogroups
+from equipoise.spark.batch.groups import BalancedGroups
 from equipoise.spark.batch.reduction import PartialFunction
-from equipoise.spark.batch.report import Report, Strategy, profile
-from equipoise.spark.prompt.query import MicrobatchStream, microbatch, read_batches
-from equipoise.spark.prompt.source import register
+from equipoise.spark.batch.report import Report, Strategy, advise, profile
+from equipoise.spark.batch.skew_join import Join, join
+from equipoise.spark.batch.split_plan import SplitPlan
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.stream import sinks
-from equipoise.spark.stream.batch_log_frame import BatchLog, history
-from equipoise.spark.stream.local import LocalQuery
-from equipoise.spark.stream.query import StatefulQuery
-from equipoise.spark.stream.state_reader import read_state
-from equipoise.spark.stream.stateful import StatefulStream, stateful
-from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
+
+if TYPE_CHECKING:
+    from equipoise.spark.prompt.query import MicrobatchStream, microbatch, read_batches
+    from equipoise.spark.prompt.source import register
+    from equipoise.spark.stream import sinks
+    from equipoise.spark.stream.batch_log_frame import BatchLog, history
+    from equipoise.spark.stream.local import LocalQuery
+    from equipoise.spark.stream.query import StatefulQuery
+    from equipoise.spark.stream.state_reader import read_state
+    from equipoise.spark.stream.stateful import StatefulStream, stateful
+    from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
+
+_LATER = {
+    "BatchLog": "stream.batch_log_frame",
+    "KeyBatch": "stream.vectorised",
+    "LocalQuery": "stream.local",
+    "MicrobatchStream": "prompt.query",
+    "StatefulQuery": "stream.query",
+    "StatefulStream": "stream.stateful",
+    "VectorProcessor": "stream.vectorised",
+    "history": "stream.batch_log_frame",
+    "microbatch": "prompt.query",
+    "read_batches": "prompt.query",
+    "read_state": "stream.state_reader",
+    "register": "prompt.source",
+    "sinks": "stream",
+    "stateful": "stream.stateful",
+}
+"""Modules of the names for streams."""
 
 __all__ = [
     "Action",
     "Advice",
-    "Aggregation",
     "Aggregator",
     "BalancedCogroups",
-    "BalancedFrame",
     "BalancedGroups",
     "BatchLog",
     "Join",
@@ -40,19 +64,16 @@ __all__ = [
     "Operation",
     "PartialFunction",
     "Report",
+    "SplitPlan",
     "StatefulQuery",
     "StatefulStream",
     "Strategy",
     "VectorProcessor",
     "advise",
-    "aggregate",
     "balance",
-    "balanced",
     "history",
     "join",
     "microbatch",
-    "plan_aggregate",
-    "plan_join",
     "profile",
     "read_batches",
     "read_state",
@@ -60,3 +81,16 @@ __all__ = [
     "sinks",
     "stateful",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = f"{__name__}.{_LATER[name]}"
+    value = import_module(f"{module}.{name}") if name == "sinks" else getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -118,7 +118,7 @@ def test_a_column_with_a_dot_is_a_key_like_any_other(stream):
 
 
 def test_a_batch_dataframe_is_refused(spark):
-    with pytest.raises(InvalidArgumentError, match="this is a batch DataFrame, and stateful is for streams"):
+    with pytest.raises(InvalidArgumentError, match="this is a batch DataFrame, and a stream is needed"):
         stateful(spark.range(3), "id", Count(), OUT)
 
 

@@ -78,7 +78,7 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
     share of all work and the hottest key, is ``ideal_seconds``.
     """
     weight = "weight" if case.weighted else None
-    report = profile(case.df, "key", case.partitions, weight=weight, slots=SLOTS, sample=10**9)
+    report = profile(case.df, "key", numPartitions=case.partitions, weight=weight, slots=SLOTS, sample=10**9)
     per_unit = ideal_seconds / report.ideal_makespan / report.sample.load
     serve = grouped.waiting(per_unit, weight)
 

@@ -26,28 +26,28 @@ def run(context: Context) -> Result:
         first = uniform_plan(_PARTITIONS)
         hot = fingerprints([row.key for row in df.limit(_ISOLATED).collect()])
         isolating = Plan(_PARTITIONS, first.tail, {int(key): i % _PARTITIONS for i, key in enumerate(hot)})
-        record = str(Path(folder) / "history")
+        record = str(Path(folder) / "record")
         observed = []
 
         def observing() -> None:
-            observed.append(balance(df, "key", _PARTITIONS, history=record))
+            observed.append(balance(df, "key", numPartitions=_PARTITIONS, record=record))
             run_to_the_end(observed[-1].dataframe())
 
         observing()
-        observed[0].wait_for_history()
+        observed[0].wait_for_record()
         seconds = interleaved(
             {
                 "repartition": lambda: run_to_the_end(df.repartition(_PARTITIONS, "key")),
                 "balance, plan given": lambda: run_to_the_end(balance(df, "key", plan=first).dataframe()),
                 "balance, 64 isolated": lambda: run_to_the_end(balance(df, "key", plan=isolating).dataframe()),
-                "balance, sampled": lambda: run_to_the_end(balance(df, "key", _PARTITIONS).dataframe()),
+                "balance, sampled": lambda: run_to_the_end(balance(df, "key", numPartitions=_PARTITIONS).dataframe()),
                 "balance, recorded plan": lambda: run_to_the_end(balance(df, "key", plan=observed[0].plan).dataframe()),
                 "balance, observed": observing,
             },
             context.repeats(6, 3),
         )
         for each in observed:
-            each.wait_for_history()
+            each.wait_for_record()
     time = {name: median(values) for name, values in seconds.items()}
     plain = time["repartition"]
     metrics = {

@@ -1,1 +1,1 @@
-"""Keyed batch jobs: profile, advise, balance, aggregate, join."""
+"""Keyed batch jobs: profile, advise, balance and join."""

@@ -1,4 +1,4 @@
-"""What is known of the load of a key: the hottest keys, and fine tail groups that fold to any plan's."""
+"""Load of a key: the hottest keys, and fine tail groups that fold to those of any plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from equipoise.sketch import Histogram
 from equipoise.split.shards import in_shards, shard_fingerprints
 
 FINE_GROUPS = 1 << 16
-"""Tail groups that are kept; a plan's number of groups is a power of two, so they fold by adding up."""
+"""Number of tail groups kept. The number of groups of a plan is a power of two, so these fold by addition."""
 
 LISTED = 4096
-"""Hottest keys that are kept; the groups carry the others."""
+"""Number of hottest keys kept; the load of the others is in the groups."""
 
 _KIND, _FORMAT_VERSION = "key-loads", 1
 
 
 @dataclass(frozen=True, eq=False)
 class KeyLoads:
-    """Load of a key, as sampled or as recorded over earlier runs.
+    """Load of a key, sampled or recorded over earlier runs.
 
     Stored form, inside the envelope of ``equipoise.framing``, kind ``key-loads``, format 1: a list of fingerprints
     (int64), shares (float64), error, unlisted, total, group loads (float64, ``FINE_GROUPS`` of them), rows, load.
@@ -52,35 +52,34 @@ class KeyLoads:
     def of(
         cls, histogram: Histogram, keys: NDArray[np.int64], loads: NDArray[np.float64], rows: int, load: float
     ) -> Self:
-        """Reduce a histogram and the rows behind it to what is kept."""
+        """Make loads from a histogram and the rows behind it."""
         groups = np.bincount(np.mod(keys, FINE_GROUPS), loads, FINE_GROUPS)
         return cls(histogram.top(LISTED), groups / max(groups.sum(), np.finfo(float).tiny), rows, load)
 
     def costs(self, groups: int) -> Costs:
-        """Load of each of a plan's tail groups."""
+        """Return the load of each tail group of a plan with ``groups`` of them."""
         if groups > FINE_GROUPS or FINE_GROUPS % groups:
             return Costs()
         return Costs(group_load=self.group_load.reshape(-1, groups).sum(axis=0))
 
     def plan(self, partitions: int, planner: Planner) -> Plan:
-        """Plan for these loads, from plain hash."""
-        groups = min(default_tail_groups(partitions), FINE_GROUPS) if partitions <= FINE_GROUPS else None
-        first = uniform_plan(partitions, groups)
+        """Return a plan for these loads, made from plain hash."""
+        first = first_plan(partitions)
         return planner.plan(first, self.histogram, costs=self.costs(first.tail_groups))
 
     def predicted(self, plan: Plan) -> NDArray[np.float64]:
-        """Share of the load in each partition under a plan."""
+        """Return the share of the load in each partition under a plan."""
         return price(self.histogram, plan.tail_groups, self.costs(plan.tail_groups)).loads(plan)
 
     def in_shards(self, widths: Mapping[int, int]) -> "KeyLoads":
-        """These loads with some keys in pieces, whose number is given by fingerprint."""
+        """Return these loads with some keys in shards; ``widths`` has the number of shards by fingerprint."""
         groups = self.group_load.copy()
         for key, share in self.histogram:
             if widths.get(key, 1) == 1:
                 continue
-            pieces = shard_fingerprints(key, widths[key])
+            shards = shard_fingerprints(key, widths[key])
             groups[key % FINE_GROUPS] -= share
-            np.add.at(groups, np.mod(pieces, FINE_GROUPS), share / len(pieces))
+            np.add.at(groups, np.mod(shards, FINE_GROUPS), share / len(shards))
         return KeyLoads(in_shards(self.histogram, widths), np.maximum(groups, 0.0), self.rows, self.load)
 
     @property
@@ -89,7 +88,7 @@ class KeyLoads:
         return float(self.histogram.shares[0]) if len(self.histogram) else 0.0
 
     def blend(self, newer: "KeyLoads", weight: float = 0.5) -> "KeyLoads":
-        """Decayed record: ``weight`` of these loads, the rest of the ``newer`` ones; counts are the newer ones."""
+        """Return a decayed average: ``weight`` of these loads, the rest of the newer; counts are the newer ones."""
         return KeyLoads(
             self.histogram.blend(newer.histogram, weight).top(LISTED),
             weight * self.group_load + (1 - weight) * newer.group_load,
@@ -98,7 +97,7 @@ class KeyLoads:
         )
 
     def to_bytes(self) -> bytes:
-        """Stored form."""
+        """Return the stored form."""
         histogram = self.histogram
         payload = [
             pack_array(histogram.fingerprints),
@@ -125,3 +124,9 @@ class KeyLoads:
             unpack_array(keys, np.int64), unpack_array(shares, np.float64), error=error, unlisted=unlisted, total=total
         )
         return cls(histogram, group_load, rows, load)
+
+
+def first_plan(partitions: int) -> Plan:
+    """Return plain hash over tail groups that the fine groups fold to."""
+    groups = min(default_tail_groups(partitions), FINE_GROUPS) if partitions <= FINE_GROUPS else None
+    return uniform_plan(partitions, groups)

@@ -1,7 +1,7 @@
-"""The record of earlier runs: observed inside the job itself, saved when the job is done, planned from by the next.
+"""Load record of a batch job: observed while the job runs, saved when it is done, and planned from by the next run.
 
-Stored form, inside the envelope of ``equipoise.framing``, kind ``batch-history``, format 2: a list of the key columns,
-each as its name and its type, the text of the weight, and the bytes of ``KeyLoads``.
+Stored form, inside the envelope of ``equipoise.framing``, kind ``load-record``, format 1: a list of the key columns,
+each as its name and its type, the name of the weight, and the bytes of ``KeyLoads``.
 """
 
 import logging
@@ -9,7 +9,6 @@ import os
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,25 +20,25 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from equipoise.errors import DamagedError, MismatchError, StorageError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.spark.batch.key_loads import KeyLoads
-from equipoise.spark.batch.sample import Sample, Weight
+from equipoise.spark.batch.sample import Sample, Weight, warn_caller
 from equipoise.spark.rows.columns import FINGERPRINT, THINNING, WEIGHT
 from equipoise.spark.rows.keys import Key
 from equipoise.storage import Storage
 
 OBSERVED_ROWS = 50_000
-"""Wanted number of rows that a run observes of itself; they travel to the driver with its metrics."""
+"""Number of rows that a run aims to observe; they travel to the driver with its metrics."""
 
 _log = logging.getLogger(__name__)
 
-_KIND, _FORMAT_VERSION = "batch-history", 2
+_KIND, _FORMAT_VERSION = "load-record", 1
 _ROWS_OF_A_TASK = 33  # bits of monotonically_increasing_id that number the rows of a task; the others number the tasks
-_STEPS = 1000  # in which the thinning of a row is told
+_STEPS = 1000  # the thinning of a row is sent as a whole number of these
 _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class LoadRecord:
-    """The record of one job: where it is kept and what it is about.
+    """The load record of one job: its file, its key and its weight.
 
     Parameters
     ----------
@@ -48,7 +47,7 @@ class LoadRecord:
     key
         Key columns, each as its name and its type: keys of other types have other fingerprints.
     weight
-        Text of the weight column; empty where every row counts 1.
+        Name of the weight column; empty if every row counts 1.
     """
 
     path: str
@@ -57,16 +56,16 @@ class LoadRecord:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], key: Key, weight: Weight) -> Self:
-        """The record of a job, by what it is about."""
+        """Return the record of a job with this key and weight."""
         columns = zip(key.names, key.types, strict=True)
         return cls(os.fspath(path), tuple(f"{name} {kind}" for name, kind in columns), weight.text)
 
     def load(self) -> KeyLoads | None:
-        """What earlier runs saw; ``None`` before the first.
+        """Return the loads of earlier runs; ``None`` before the first.
 
-        A record that cannot be read or is damaged is a warning, and the next run starts a new one: it holds nothing
-        that a run cannot measure again. One of another job or of a newer release is refused, since saving would
-        destroy it.
+        A record that cannot be read or is damaged is a warning, and the next run starts a new one: a run can measure
+        everything in it again. A record of another job or of a newer release is refused, because saving would
+        overwrite it.
         """
         try:
             storage, name = self._storage()
@@ -75,21 +74,21 @@ class LoadRecord:
             key, weight, loads = unseal(_KIND, _FORMAT_VERSION, storage.read(name))
             found = KeyLoads.from_bytes(loads)
         except (StorageError, DamagedError) as error:
-            warnings.warn(f"history {self.path} is not used: {error}", RuntimeWarning, stacklevel=3)
+            warn_caller(f"the load record {self.path} is not used: {error}")
             return None
         except UnknownFormatError as error:
             raise UnknownFormatError(
-                f"history {self.path}: {error}; or remove the file to start a new history"
+                f"load record {self.path}: {error}; or remove the file to start a new record"
             ) from error
         if (tuple(key), weight) != (self.key, self.weight):
             raise MismatchError(
-                f"history {self.path} is about key {', '.join(key)} with weight {weight or 1}, but this job has key "
-                f"{', '.join(self.key)} with weight {self.weight or 1}; give every job a history of its own"
+                f"load record {self.path} is about key {', '.join(key)} with weight {weight or 1}, but this job has "
+                f"key {', '.join(self.key)} with weight {self.weight or 1}; give every job its own record"
             )
         return found
 
     def save(self, loads: KeyLoads) -> None:
-        """Blend the loads of a run into the record; a reader sees the old record or the new, never a part."""
+        """Blend the loads of a run into the record; a reader sees the old record or the new one, never half of it."""
         past = self.load()
         record = loads if past is None else past.blend(loads)
         storage, name = self._storage()
@@ -101,21 +100,21 @@ class LoadRecord:
 
 
 class Recorder:
-    """Watches a run and saves what it observed, in the background and without a listener.
+    """Observes a run and saves its loads, in the background and without a listener.
 
-    The observation rides on the job's own shuffle. A thread waits for it, since under Classic asking blocks until the
-    job is done, and under Connect the answer is empty until then.
+    The observation is part of the job's own shuffle. A thread waits for it, because under Classic reading it blocks
+    until the job is done, and under Connect it is empty until then.
 
     Guarantees
     ----------
-    - Of a run like those before about ``OBSERVED_ROWS`` rows are observed. One that is many times as large is not known
-      to be so before it has run: from row ``expected.rows`` on, as far as a row can tell its place from the numbers of
-      its task and in its task, fewer are taken the more there have been, so that a million times the rows are observed
-      by about a hundred times the sample. A row stands for as many as it was unlikely to be taken.
+    - A run as large as the earlier ones observes about ``OBSERVED_ROWS`` rows. The size of a run is not known while it
+      runs, so from row ``expected.rows`` on, estimated from the numbers of the task and of the row within it, ever
+      fewer rows are taken: a run a million times as large observes about a hundred times as many rows. Each row is
+      weighted by its inverse sampling probability.
     """
 
-    def __init__(self, history: LoadRecord, key: Key, weight: Weight, expected: KeyLoads, *, seed: int) -> None:
-        self._history = history
+    def __init__(self, record: LoadRecord, key: Key, weight: Weight, expected: KeyLoads, *, seed: int) -> None:
+        self._record = record
         self._key = key
         self._weight = weight
         self._rows = max(expected.rows, OBSERVED_ROWS)
@@ -127,11 +126,11 @@ class Recorder:
         self._is_recorded = False
 
     def watch(self, df: DataFrame) -> DataFrame:
-        """The same rows, observed on their way.
+        """Return the same rows, observed on their way.
 
-        Spark interprets observed aggregates row by row, so there are as few and as plain as possible: lists of columns
-        that are computed in the generated code before, NULL but in the sampled rows. Totals are estimated from the
-        sample.
+        Spark interprets observed aggregates row by row, so there are as few and as simple ones as possible: lists of
+        columns that are computed in generated code before, and are NULL except in the sampled rows. Totals are
+        estimated from the sample.
         """
         thinning = F.col(THINNING)
         threshold = F.when(thinning <= 1, F.lit(self._threshold)).otherwise(F.lit(self._beyond) * thinning)
@@ -143,11 +142,11 @@ class Recorder:
             sampled = sampled.withColumn(WEIGHT, F.when(F.col(FINGERPRINT).isNotNull(), self._weight.column))
             lists.append(F.collect_list(WEIGHT).alias("weights"))
         observed = sampled.drop(THINNING).observe(self._observation, *lists)
-        threading.Thread(target=self._save, name="equipoise-history", daemon=True).start()
+        threading.Thread(target=self._save, name="equipoise-load-record", daemon=True).start()
         return observed.drop(FINGERPRINT, WEIGHT)
 
     def _thinning(self) -> Column:
-        """The place of a row among all, as far as it can tell, over the number of rows of the runs before."""
+        """Return the estimated place of a row among all, over the number of rows of earlier runs."""
         number = F.monotonically_increasing_id()
         task = F.shiftright(number, _ROWS_OF_A_TASK) + 1
         place = number.bitwiseAND(F.lit((1 << _ROWS_OF_A_TASK) - 1)) + 1
@@ -158,18 +157,18 @@ class Recorder:
         return self._done.wait(timeout) and self._is_recorded
 
     def _save(self) -> None:
-        """Wait for the metrics and save them. Monitoring never fails a job: what goes wrong here is logged."""
+        """Wait for the metrics and save them. Monitoring never fails a job, so errors are logged."""
         try:
             metrics: dict[str, Any] = {}
             while not metrics:
                 metrics = self._observation.get
                 time.sleep(0 if metrics else _POLL_SECONDS)
             loads = self._loads(metrics)
-            if loads.load > 0:  # a run without rows says nothing of where they will be
-                self._history.save(loads)
+            if loads.load > 0:  # a run without rows carries no information
+                self._record.save(loads)
                 self._is_recorded = True
         except Exception:  # noqa: BLE001 - whatever it is, the user's job goes on
-            _log.warning("the run was not recorded in %s", self._history.path, exc_info=True)
+            _log.warning("the run was not recorded in %s", self._record.path, exc_info=True)
         finally:
             self._done.set()
 
@@ -178,7 +177,7 @@ class Recorder:
         weights = _numbers(metrics.get("weights", np.ones(len(fingerprints))), np.float64)
         thresholds = np.where(steps <= _STEPS, self._threshold, self._beyond * steps / _STEPS)
         loads = np.maximum(weights, thresholds)
-        rows = round(float((loads / weights).sum()))  # a sampled row stands for as many as it was unlikely to be taken
+        rows = round(float((loads / weights).sum()))  # inverse sampling probabilities
         unknown = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
         return Sample(fingerprints, loads, *unknown, rows, float(loads.sum())).key_loads()
 

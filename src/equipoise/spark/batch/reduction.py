@@ -1,4 +1,4 @@
-"""What is done with the rows of a key in two steps: a part of them to bytes, and the parts to output rows."""
+"""Aggregate the rows of a key in two steps: rows to partial results in bytes, and partial results to output rows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ KeyValues = tuple[Any, ...]
 
 
 class PartialFunction:
-    """Two functions for ``aggregate``: one makes partial rows of some rows of a key, one makes the result of them all.
+    """Two functions for ``aggregate``: the first reduces some rows of a key to partial rows, the second merges those.
 
     Each takes a frame, or a key and a frame, as functions for ``applyInPandas`` and ``applyInArrow`` do.
 
@@ -51,28 +51,28 @@ class PartialFunction:
 
 
 class Reduction(ABC):
-    """The two steps, whatever the user gave."""
+    """The two steps of an aggregate."""
 
     arrow = False
-    """Whether ``part`` takes Arrow tables; else pandas frames."""
+    """Whether ``partial`` takes Arrow tables; else pandas frames."""
     rebuilt = False
     """Whether frames have the dtypes that a ``StatefulProcessor`` sees; else those of ``applyInPandas``."""
 
     @abstractmethod
-    def part(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
-        """Some rows of a key, reduced."""
+    def partial(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
+        """Return the partial result of some rows of a key."""
 
     @abstractmethod
-    def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
-        """What comes of all parts of a key; ``None`` for nothing."""
+    def whole(self, key: KeyValues, partials: Sequence[bytes]) -> Any:
+        """Return the output of a key from all its partial results; ``None`` for none."""
 
     @abstractmethod
     def table(self, found: Sequence[Any]) -> pa.Table:
-        """What ``whole`` gave for some keys, as output rows."""
+        """Return outputs of ``whole`` as output rows."""
 
 
 class AggregatorReduction(Reduction):
-    """Runs an ``Aggregator``; a part is an encoded buffer. Its frames are the same in a batch and in a stream."""
+    """Runs an ``Aggregator``; a partial result is an encoded buffer. Frames are the same in a batch and in a stream."""
 
     rebuilt = True
 
@@ -84,29 +84,29 @@ class AggregatorReduction(Reduction):
 
     @cached_property
     def _codec(self) -> RowCodec:
-        return row_codec(self._buffer, "buffer")  # made where it is used: it does not travel
+        return row_codec(self._buffer, "buffer")  # made where it is used: it cannot be pickled
 
-    def part(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:  # noqa: ARG002 - the name belongs to the protocol
-        """The buffer of the rows."""
+    def partial(self, key: KeyValues, frames: Iterator[pd.DataFrame]) -> bytes:  # noqa: ARG002 - the name belongs to the protocol
+        """Return the buffer of the rows."""
         buffer = self._aggregator.zero()
         for frame in frames:
             buffer = self._aggregator.reduce(buffer, frame)
         return self._codec.encode(buffer)
 
-    def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
-        """The output row of a key, from all its buffers."""
-        buffer, *others = self._codec.decode_many(parts)
+    def whole(self, key: KeyValues, partials: Sequence[bytes]) -> Any:
+        """Return the output row of a key, from all its buffers."""
+        buffer, *others = self._codec.decode_many(partials)
         for other in others:
             buffer = self._aggregator.merge(buffer, other)
         return self._aggregator.finish(key, buffer)
 
     def table(self, found: Sequence[Any]) -> pa.Table:
-        """Output rows."""
+        """Return the output rows as a table."""
         return rows_to_arrow(found, self._output, self._timezone)
 
 
 class FunctionReduction(Reduction):
-    """Runs a ``PartialFunction``; a part is its partial rows in Arrow's stream format."""
+    """Runs a ``PartialFunction``; a partial result is its partial rows in Arrow's stream format."""
 
     def __init__(self, function: PartialFunction, schemas: Schemas, output: pa.Schema, timezone: str) -> None:
         self._partial = _keyed(function.partial)
@@ -116,8 +116,8 @@ class FunctionReduction(Reduction):
         self._output = output
         self._timezone = timezone
 
-    def part(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
-        """The partial rows of the rows."""
+    def partial(self, key: KeyValues, frames: Iterator[Any]) -> bytes:
+        """Return the partial rows of the rows."""
         found = list(frames)
         rows = pa.concat_tables(found) if self.arrow else pd.concat(found, ignore_index=True)
         table = self._table(self._partial(key, rows), self._schema)
@@ -126,25 +126,25 @@ class FunctionReduction(Reduction):
             writer.write_table(table)
         return cast("bytes", sink.getvalue().to_pybytes())
 
-    def whole(self, key: KeyValues, parts: Sequence[bytes]) -> Any:
-        """The output rows of a key, from all its partial rows."""
-        table = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
+    def whole(self, key: KeyValues, partials: Sequence[bytes]) -> Any:
+        """Return the output rows of a key, from all its partial rows."""
+        table = pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in partials])
         return self._merge(key, table if self.arrow else to_pandas(table, self._timezone))
 
     def table(self, found: Sequence[Any]) -> pa.Table:
-        """Output rows."""
+        """Return the output rows as a table."""
         return pa.concat_tables([self._table(each, self._output) for each in found])
 
     def _table(self, given: Any, schema: pa.Schema) -> pa.Table:
         wanted = pa.Table if self.arrow else pd.DataFrame
         if not isinstance(given, wanted):
-            raise InvalidArgumentError(f"the function must give a {wanted.__name__}, got a {type(given).__name__}")
+            raise InvalidArgumentError(f"the function must return a {wanted.__name__}, got {type(given).__name__}")
         if not self.arrow:
             return to_arrow([given], schema, self._timezone)
         missing = [name for name in schema.names if name not in given.column_names]
         if missing:
             raise InvalidArgumentError(
-                f"the function gave columns {given.column_names}, but the schema has {schema.names}; "
+                f"the function returned columns {given.column_names}, but the schema has {schema.names}; "
                 f"{', '.join(missing)} missing"
             )
         return given.select(schema.names).cast(schema)

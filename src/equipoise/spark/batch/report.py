@@ -1,6 +1,6 @@
-"""Look at the load of a key: hot keys, predicted loads under every strategy, and the bound no plan can beat."""
+"""Profile the load of a key, and advise on it: hot keys, predicted loads, and the bound that no plan can beat."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,21 +12,23 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance, lower_bound, makespan
 from equipoise.pictures import partition_bars
-from equipoise.plan import KIP, PLANNERS, Plan, Planner, make_planner
-from equipoise.spark.batch.sample import SAMPLE_ROWS, Sample, resolve_weight, take_sample
-from equipoise.spark.rows.cluster import partition_count, slot_count
-from equipoise.spark.rows.keys import Key, KeyLike, resolve_key
+from equipoise.plan import KIP, PLANNERS, Plan
+from equipoise.readable import fingerprint_text
+from equipoise.spark.batch.advice import OVERPARTITIONING, Action, Advice, Operation, ideal_time
+from equipoise.spark.batch.explained import Explained, Facts, text_table
+from equipoise.spark.batch.look import Look
+from equipoise.spark.batch.options import SAMPLE_ROWS, BatchOptions, batch_planner
+from equipoise.spark.batch.sample import Sample
+from equipoise.spark.batch.skew_join import join
+from equipoise.spark.rows.keys import Key, KeyLike, grouping_columns, resolve_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OVERPARTITIONING = (2, 4, 8, 16)
-"""Multiples of the number of partitions that people try first."""
-
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """Predicted loads of one way to partition.
+    """Predicted loads of one way to place keys.
 
     Parameters
     ----------
@@ -35,7 +37,7 @@ class Strategy:
     loads
         Share of the load in each partition.
     makespan
-        Predicted time on the cluster's slots, as a part of the time of all work on one slot.
+        Predicted time on the slots, as a share of the time of all work on one slot.
     plan
         The plan behind it; ``None`` for Spark's own hash partitioning.
     """
@@ -52,21 +54,23 @@ class Strategy:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
-    """What ``profile`` found; print it, plot it, or take its tables.
+class Report(Explained):
+    """Load of a key and predicted loads of partitions; made by ``profile``. Print it, plot it, or use its tables.
 
     Parameters
     ----------
     df, key
-        What was looked at.
+        The DataFrame and its key.
     partitions
-        N, number of partitions.
+        Number of partitions N.
     slots
-        Tasks that run at a time.
+        Number of tasks that run at the same time.
     sample
-        The rows that were looked at.
+        The sampled rows.
     strategies
         Predicted loads by name of the strategy.
+    advice
+        The advice on ``applyInPandas``, from the same sample.
     """
 
     df: DataFrame = field(repr=False)
@@ -75,6 +79,12 @@ class Report:
     slots: int
     sample: Sample = field(repr=False)
     strategies: Mapping[str, Strategy] = field(repr=False)
+    advice: Advice = field(repr=False)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of KIP, the default planner."""
+        return self.strategies[KIP.name].plan
 
     @property
     def hottest_share(self) -> float:
@@ -90,28 +100,29 @@ class Report:
     @property
     def ideal_makespan(self) -> float:
         """The makespan that no plan can beat while keys stay whole."""
-        return max(1 / self.slots, self.hottest_share)
+        return ideal_time(self.slots, self.hottest_share)
 
     def hot_keys(self, count: int = 20, *, literal: bool = False) -> DataFrame:
-        """The hottest keys as a DataFrame: fingerprint, share, error; with ``literal`` the key columns too.
+        """Return the hottest keys as a DataFrame: fingerprint, share, error; with ``literal`` the key columns too.
 
-        Literal keys are looked up in the data, in one more pass; a key column that is called as one of ours is, comes
-        as ``key_share``.
+        A fingerprint is 16 hexadecimal digits. Literal keys are looked up in the data, in one more pass. A key column
+        with the name of one of the three is returned with the prefix ``key_``.
         """
         histogram = self.sample.histogram().top(count)
-        rows = [(key, share, histogram.error) for key, share in histogram]
-        table = self.df.sparkSession.createDataFrame(rows, "fingerprint long, share double, error double")
+        rows = [(fingerprint_text(key), share, histogram.error) for key, share in histogram]
+        table = self.df.sparkSession.createDataFrame(rows, "fingerprint string, share double, error double")
         if not literal:
             return table.orderBy(F.desc("share"))
-        wanted = [key for key, _ in histogram]
+        wanted = [text for text, *_ in rows]
         shown = [f"key_{name}" if name in table.columns else name for name in self.key.names]
         names = [column.alias(name) for column, name in zip(self.key.columns, shown, strict=True)]
-        found = self.df.select(self.key.fingerprint.alias("fingerprint"), *names)
+        text = F.lower(F.lpad(F.hex(self.key.fingerprint), 16, "0"))
+        found = self.df.select(text.alias("fingerprint"), *names)
         found = found.where(F.col("fingerprint").isin(wanted)).dropDuplicates(["fingerprint"])
         return table.join(found, "fingerprint", "left").orderBy(F.desc("share"))
 
     def loads(self) -> DataFrame:
-        """Predicted loads as a DataFrame: strategy, partition, share."""
+        """Return the predicted loads as a DataFrame: strategy, partition, share."""
         rows = [
             (name, partition, float(share))
             for name, strategy in self.strategies.items()
@@ -120,14 +131,14 @@ class Report:
         return self.df.sparkSession.createDataFrame(rows, "strategy string, partition int, share double")
 
     def plot(self, strategy: str = "kip") -> "Figure":
-        """One bar for each partition, plain hash beside a strategy."""
+        """Draw one bar for each partition, Spark's hash beside a strategy."""
         if strategy not in self.strategies:
             raise InvalidArgumentError(f"no strategy {strategy!r} was profiled; there are {', '.join(self.strategies)}")
         pair = {name: self.strategies[name].loads for name in ("hash", strategy)}
         return partition_bars(pair, title=f"Load by {self.key} on {self.partitions} partitions")
 
     def overview(self) -> str:
-        """The strategies and the bound as text, without the keys."""
+        """Return the strategies and the bound as text, without the keys."""
         taken = "all rows" if self.sample.is_complete else f"a sample of {len(self.sample.fingerprints):,} rows"
         size = f"{self.sample.rows:,} rows, {self.partitions} partitions on {self.slots} slots"
         rows = [
@@ -151,38 +162,32 @@ class Report:
     def __str__(self) -> str:
         histogram = self.sample.histogram()
         error = f"{histogram.error:.2%}"
-        rows = [(format(key % 2**64, "016x"), f"{share:.2%}", error) for key, share in histogram.top(10)]
+        rows = [(fingerprint_text(key), f"{share:.2%}", error) for key, share in histogram.top(10)]
         return f"{self.overview()}\n{text_table('Hottest keys', ('fingerprint', 'share', '+/-'), rows)}"
 
+    def explain(self) -> None:
+        """Print the strategies, the bound, the hottest keys and the advice."""
+        print(f"{self}\nAdvice on applyInPandas: {self.advice}")  # noqa: T201 - as DataFrame.explain does
 
-def text_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows as lines of text below a title: the first column left-aligned, the others right-aligned.
+    @property
+    def _title(self) -> str:
+        return f"Load of {self.key}"
 
-    Examples
-    --------
-    >>> print(text_table("Loads", ["strategy", "load"], [["hash", "1.5"]]))
-    Loads
-      strategy  load
-      --------  ----
-      hash       1.5
-    """
-    lines = [headings, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    first, *others = widths
-    return "\n".join(
-        [
-            title,
-            *("  ".join(["", line[0].ljust(first), *map(str.rjust, line[1:], others)]).rstrip() for line in lines),
+    def _facts(self, *, measure: bool) -> Facts:  # noqa: ARG002 - everything is known
+        facts = [("rows", f"{self.sample.rows:,}"), ("partitions", f"{self.partitions} on {self.slots} slots")]
+        for fingerprint, share in self.sample.histogram().top(5):
+            facts.append((fingerprint_text(fingerprint), f"{share:.2%} of the load"))
+        facts += [
+            (f"{name}: time over ideal", f"{strategy.makespan / self.ideal_makespan:.2f}")
+            for name, strategy in self.strategies.items()
         ]
-    )
+        return [*facts, ("advice", str(self.advice))]
 
 
 def profile(
     df: DataFrame,
-    key: KeyLike,
+    *key: KeyLike,
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
-    *,
     weight: str | Column | None = None,
     sample: int = SAMPLE_ROWS,
     slots: int | None = None,
@@ -196,42 +201,92 @@ def profile(
     ----------
     df
         A batch DataFrame.
-    key
-        Key column or columns, by name or as Columns.
+    *key
+        Key column or columns, by name or as Columns, as for ``df.groupBy``.
     numPartitions
-        N; default ``spark.sql.shuffle.partitions``.
+        Number of partitions N; default ``spark.sql.shuffle.partitions``.
     weight
-        Numeric column: the load of a row, such as its bytes; default: every row counts 1.
+        Numeric column with the load of a row, such as its bytes; default: every row counts 1.
     sample
-        Number of rows to sample, about; smaller data are taken whole.
+        Approximate number of rows to sample; smaller data are read whole.
     slots
-        Tasks that run at a time; default Spark's default parallelism.
+        Number of tasks that run at the same time; default Spark's default parallelism.
     seed
         Seed of the sampling.
     """
-    resolved = resolve_key(df, key)
-    partitions = partition_count(df.sparkSession, numPartitions)
-    taken = take_sample(df, resolved, resolve_weight(df, weight), rows=sample, seed=seed)
-    return report_of(df, resolved, partitions, slot_count(df.sparkSession, slots), taken)
-
-
-def report_of(df: DataFrame, key: Key, partitions: int, slots: int, sample: Sample) -> Report:
-    """Predict every strategy from one sample."""
+    options = BatchOptions(numPartitions=numPartitions, weight=weight, sample=sample, slots=slots, seed=seed)
+    look = Look(df, resolve_key(df, grouping_columns(key)), options)
+    taken, partitions, slots = look.sampled(), look.partitions, look.slots
     strategies = {}
     for factor in (1, *OVERPARTITIONING):
         name = "hash" if factor == 1 else f"hash x{factor}"
-        loads = sample.plain_loads(factor * partitions)
+        loads = taken.plain_loads(factor * partitions)
         strategies[name] = Strategy(name, loads, makespan(loads, slots))
-    key_loads = sample.key_loads()
+    key_loads = taken.key_loads()
     for name in PLANNERS:
         plan = key_loads.plan(partitions, batch_planner(name, slots))
-        loads = sample.planned_loads(plan)
+        loads = key_loads.predicted(plan)
         strategies[name] = Strategy(name, loads, makespan(loads, slots), plan)
-    return Report(df, key, partitions, slots, sample, strategies)
+    return Report(df, look.key, partitions, slots, taken, strategies, look.advised(Operation.APPLY_IN_PANDAS))
 
 
-def batch_planner(planner: str | Planner, slots: int) -> Planner:
-    """A planner by name, with the settings for work without state; or one as given."""
-    if isinstance(planner, Planner):
-        return planner
-    return KIP(repack=True, slots=slots) if planner == KIP.name else make_planner(planner)
+def advise(
+    df: DataFrame,
+    *key: KeyLike,
+    operation: str | Operation = Operation.APPLY_IN_PANDAS,
+    numPartitions: int | None = None,  # noqa: N803 - Spark's own name
+    other: DataFrame | None = None,
+    how: str = "inner",
+    weight: str | Column | None = None,
+    sample: int = SAMPLE_ROWS,
+    slots: int | None = None,
+    seed: int = 0,
+) -> Advice:
+    """Say what would speed up a keyed operation, or why nothing would.
+
+    The numbers are those that ``balance`` and ``join`` decide by.
+
+    Parameters
+    ----------
+    df
+        A batch DataFrame; for a join, the left side.
+    *key
+        Key column or columns, by name or as Columns, as for ``df.groupBy``.
+    operation
+        ``applyInPandas``, ``applyInArrow``, ``cogroup``, ``window``: keys must stay whole. ``agg``: Spark's built-in
+        aggregates. ``aggregate``: a Python aggregate whose partial buffers can be merged. ``join``.
+    numPartitions
+        Number of partitions N; default ``spark.sql.shuffle.partitions``.
+    other, how
+        The right side of a join, and its type.
+    weight
+        Numeric column with the load of a row; default: every row counts 1. Not for joins.
+    sample
+        Approximate number of rows to sample.
+    slots
+        Number of tasks that run at the same time; default Spark's default parallelism.
+    seed
+        Seed of the sampling.
+    """
+    columns = grouping_columns(key)
+    names = {each.value for each in Operation}
+    confused = next((each for each in columns if isinstance(each, str) and each in names - set(df.columns)), None)
+    if confused is not None:
+        raise InvalidArgumentError(f"{confused!r} is not a column but an operation; write operation={confused!r}")
+    wanted = Operation.of(operation)
+    options = BatchOptions(numPartitions=numPartitions, weight=weight, sample=sample, slots=slots, seed=seed)
+    if wanted is Operation.JOIN:
+        if other is None:
+            raise InvalidArgumentError("advice on a join needs its right side; pass other=")
+        if weight is not None:
+            raise InvalidArgumentError("the load of a join is its rows; drop weight=")
+        return join(df, other, columns, how, numPartitions, sample=sample, slots=slots, seed=seed).advice
+    look = Look(df, resolve_key(df, columns), options)
+    if wanted is Operation.AGG:
+        return Advice(
+            Action.NOTHING,
+            "Spark combines built-in aggregates before the shuffle, so a hot key sends one row from each task; "
+            "placing rows first would prevent that",
+        )
+    look.sampled()
+    return look.advised(wanted)

@@ -1,14 +1,16 @@
-"""Where the load of a key lies, from a small sample in which heavy rows are never missed.
+"""Sample the load of a key, in proportion to the weight of the rows, so that heavy rows are never missed.
 
 A row of weight w is taken with probability ``min(1, T w / W)``, where W is the weight of all rows and T the wanted size
-of the sample, and then stands for the weight ``max(w, W / T)`` (Poisson sampling in proportion to size). So the sample
-has about T rows whatever the data, its loads are unbiased, and rows heavier than W / T are all in it.
+of the sample, and then counts with weight ``max(w, W / T)`` (Poisson sampling in proportion to size). The sample has
+about T rows whatever the data, its loads are unbiased, and rows heavier than W / T are all in it.
 """
 
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,28 +20,27 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import NumericType
 
-from equipoise.errors import InvalidArgumentError
+from equipoise.errors import EquipoiseError, InvalidArgumentError
 from equipoise.plan import Plan
 from equipoise.sketch import Histogram
 from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.rows.keys import Key, analysed, as_column
 
-SAMPLE_ROWS = 200_000
-"""Wanted size of a sample: loads of 32 partitions come out within about 1 %."""
-
+_T = TypeVar("_T")
 _SOURCE = "source"
-_STANDARD_ERRORS = 3  # a stated share is off by more in about 3 of 1000 cases
+_STANDARD_ERRORS = 3  # the error of a share exceeds its stated bound in about 3 of 1000 cases
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Sampled rows: fingerprint, the load each stands for, and its hash under plain Spark.
+    """Sampled rows: fingerprint, load and Spark's hash of each.
 
     Parameters
     ----------
     fingerprints, loads, hashes, nulls
-        One entry for each sampled row. ``hashes`` is what Spark's own hash partitioning goes by, ``nulls`` tells where
-        a part of the key is NULL.
+        One entry for each sampled row. ``hashes`` is the hash that Spark's own partitioning uses, ``nulls`` whether a
+        column of the key is NULL.
     rows
         Number of rows of the data.
     load
@@ -55,11 +56,11 @@ class Sample:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every row was taken, so that nothing is estimated."""
+        """Whether every row was taken, so that the loads are exact."""
         return len(self.fingerprints) == self.rows
 
     def without_nulls(self) -> tuple["Sample", int]:
-        """The rows whose key has no NULL in it, and about how many others there are."""
+        """Return the rows whose key has no NULL in it, and an estimate of how many others there are."""
         known = ~self.nulls
         load = float(self.loads[self.nulls].sum())
         rows = round(self.rows * load / self.load) if self.load else 0
@@ -74,7 +75,7 @@ class Sample:
         return kept, rows
 
     def histogram(self) -> Histogram:
-        """All sampled keys with their shares and the error of sampling."""
+        """Return all sampled keys with their shares and the sampling error."""
         keys, inverse = np.unique(self.fingerprints, return_inverse=True)
         total = self.loads.sum()
         if not total > 0:
@@ -83,20 +84,20 @@ class Sample:
         if self.is_complete:
             return Histogram(keys, shares, unlisted=0.0, total=self.load)
         error = _STANDARD_ERRORS * float(np.sqrt(shares.max() / len(self.fingerprints)))
-        # a key that is not in the sample at all stands for less than a few of its rows
+        # a key that is not in the sample has less load than a few sampled rows
         unlisted = _STANDARD_ERRORS**2 / len(self.fingerprints)
         return Histogram(keys, shares, error=min(1.0, error), unlisted=min(1.0, unlisted), total=self.load)
 
     def key_loads(self) -> KeyLoads:
-        """What planners need of the sample."""
+        """Return the loads in the form that planners and records use."""
         return KeyLoads.of(self.histogram(), self.fingerprints, self.loads, self.rows, self.load)
 
     def plain_loads(self, partitions: int) -> NDArray[np.float64]:
-        """Share of the load in each partition under Spark's own hash partitioning."""
+        """Return the share of the load in each partition under Spark's own hash partitioning."""
         return self._shares(np.mod(self.hashes.astype(np.int64), partitions), partitions)
 
     def planned_loads(self, plan: Plan) -> NDArray[np.float64]:
-        """Share of the load in each partition under a plan."""
+        """Return the share of the load in each partition under a plan."""
         return self._shares(plan.assign(self.fingerprints), plan.partitions)
 
     def _shares(self, partition: NDArray[Any], partitions: int) -> NDArray[np.float64]:
@@ -113,7 +114,7 @@ class Weight:
     column
         The load as a DOUBLE of at least 0.
     text
-        What the user gave; empty where every row counts 1.
+        Name of the column; empty if every row counts 1.
     """
 
     column: Column
@@ -121,7 +122,7 @@ class Weight:
 
 
 def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
-    """Check a weight; what is NULL, NaN, infinite or below 0 counts as 0, so it never fails a job."""
+    """Check a weight column; NULL, NaN, infinite and negative weights count as 0, so they never fail a job."""
     if weight is None:
         return Weight(F.lit(1.0))
     column = as_column(df, weight)
@@ -137,20 +138,20 @@ def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
 
 
 class Rows(NamedTuple):
-    """What is sampled: the data, its key, and the weight of a row."""
+    """A DataFrame to sample, its key, and the weight of a row."""
 
     df: DataFrame
     key: Key
     weight: Weight
 
 
-def take_sample(df: DataFrame, key: Key, weight: Weight, *, rows: int = SAMPLE_ROWS, seed: int = 0) -> Sample:
+def take_sample(data: Rows, options: BatchOptions) -> Sample:
     """Sample one DataFrame, as ``take_samples`` does."""
-    return take_samples([Rows(df, key, weight)], rows=rows, seed=seed)[0]
+    return take_samples([data], options)[0]
 
 
 def take_samples(
-    data: Sequence[Rows], totals: Sequence[tuple[int, float]] | None = None, *, rows: int = SAMPLE_ROWS, seed: int = 0
+    data: Sequence[Rows], options: BatchOptions, totals: Sequence[tuple[int, float]] | None = None
 ) -> list[Sample]:
     """Count the data, then sample it: two passes that read the key and weight columns only.
 
@@ -160,19 +161,15 @@ def take_samples(
     ----------
     data
         DataFrames of one session.
+    options
+        Size of each sample, and the seed.
     totals
-        What ``count`` gave, if they are counted already.
-    rows
-        Wanted size of each sample.
-    seed
-        Seed of the sampling.
+        Result of ``count``, if they are counted already.
     """
-    if rows < 1:
-        raise InvalidArgumentError(f"the sample must have at least 1 row, got {rows}")
     if totals is None:
         totals = count(data)
     chosen = [
-        _chosen(each, *total, rows, seed).withColumn(_SOURCE, F.lit(number))
+        _chosen(each, *total, options).withColumn(_SOURCE, F.lit(number))
         for number, (each, total) in enumerate(zip(data, totals, strict=True))
     ]
     table = reduce(DataFrame.unionAll, chosen).toArrow()
@@ -184,24 +181,25 @@ def _sample(table: pa.Table, rows: int, load: float) -> Sample:
     return Sample(fingerprints, loads, hashes, nulls, rows, load)
 
 
-def _chosen(data: Rows, number: int, load: float, rows: int, seed: int) -> DataFrame:
-    """The sampled rows of one DataFrame: none where there are many and all weigh nothing."""
+def _chosen(data: Rows, number: int, load: float, options: BatchOptions) -> DataFrame:
+    """Return the sampled rows of one DataFrame: none if there are many and all have weight 0."""
     df, key, weight = data
-    threshold = load / rows if number > rows else 0.0
-    if number > rows:
-        df = df.where(F.rand(seed) * F.lit(threshold) < weight.column)
+    is_large = number > options.sample
+    threshold = load / options.sample if is_large else 0.0
+    if is_large:
+        df = df.where(F.rand(options.seed) * F.lit(threshold) < weight.column)
     return df.select(
         key.fingerprint.alias("fingerprint"),
         F.greatest(weight.column, F.lit(threshold)).alias("load"),
-        F.hash(*key.columns).alias("hash"),
-        reduce(Column.__or__, (column.isNull() for column in key.columns)).alias("null"),
+        key.spark_hash.alias("hash"),
+        key.has_null.alias("null"),
     )
 
 
 def count(data: Sequence[Rows]) -> list[tuple[int, float]]:
-    """Number of rows and their load, in one job.
+    """Return the number of rows and their load, in one job.
 
-    Without a weight that is a bare count, which many sources answer from their metadata.
+    Without a weight this is a plain count, which many sources answer from their metadata.
     """
     counted = [
         df.agg(
@@ -213,3 +211,34 @@ def count(data: Sequence[Rows]) -> list[tuple[int, float]]:
     ]
     found = sorted(reduce(DataFrame.unionAll, counted).collect())
     return [(int(row["rows"]), float(row["load"] or 0.0)) for row in found]
+
+
+def measured_or(measure: Callable[[], _T], otherwise: Callable[[str], _T], what: str) -> _T:
+    """Return ``measure()``; if it fails, warn and return ``otherwise(reason)``, so that measuring never fails a job.
+
+    Our own errors, which are about wrong arguments, are raised.
+
+    Parameters
+    ----------
+    measure
+        Measures and decides.
+    otherwise
+        Decides without a measurement, from the reason of the failure.
+    what
+        What could not be measured and what happens instead, for the warning.
+    """
+    try:
+        return measure()
+    except EquipoiseError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the user's job goes on
+        warn_caller(f"{what}: {error}")
+        return otherwise(str(error))
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line outside of equipoise that led here: measuring starts at whichever method is called first."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - the only way to look at the callers
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("equipoise."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, RuntimeWarning, stacklevel=level)

@@ -1,6 +1,5 @@
-"""A plan in which hot keys are in pieces, and the expressions that send each row to one of them."""
+"""A plan with hot keys in shards, and the expressions that send each row to one of them."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,31 +12,32 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import makespan
 from equipoise.plan import Plan, Planner
 from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.sample import warn_caller
 from equipoise.spark.rows.routing import partition_column, width_column
 from equipoise.split.shards import HOT, ladder
 
 Split = str | int | Callable[[float, int], int] | None
-"""How to split: ``"auto"``, a number of pieces for every hot key, a function of (share, N), or not at all."""
+"""How to split: ``"auto"``, a number of shards for every hot key, a function of (share, N), or not at all."""
 
-InPieces = Callable[[KeyLoads, Mapping[int, int]], KeyLoads]
-"""Loads of keys of which some are in pieces, by their fingerprint."""
+InShards = Callable[[KeyLoads, Mapping[int, int]], KeyLoads]
+"""Function that returns loads with some keys in shards, by fingerprint."""
 
 GOOD_ENOUGH = 1.02
-"""Time over ideal at which no finer pieces are tried."""
+"""Time over ideal at which no more shards are tried."""
 
 
 @dataclass(frozen=True, eq=False)
 class SplitPlan:
-    """Where keys and pieces of keys go.
+    """Placement of keys and of shards of keys.
 
     Parameters
     ----------
     plan
-        Of keys that are whole, and of pieces by their own fingerprints.
+        Plan of whole keys, and of shards by their own fingerprints.
     widths
-        Number of pieces, at least 2, of each key that is split, by its fingerprint.
+        Number of shards, at least 2, of each key that is split, by its fingerprint.
     loads
-        Load of each partition, as predicted, as a part of the load of whole keys.
+        Predicted load of each partition, as a share of the load of whole keys.
     """
 
     plan: Plan
@@ -45,31 +45,31 @@ class SplitPlan:
     loads: NDArray[np.float64]
 
     def time(self, slots: int) -> float:
-        """Predicted time on so many slots, as a multiple of what an even spread of whole keys would take."""
+        """Return the predicted time on the slots, as a multiple of an even share of the work of whole keys."""
         return makespan(self.loads, slots) * slots
 
     def width(self, fingerprint: Column) -> Column:
-        """Number of pieces of the key of each row."""
+        """Return the number of shards of the key of each row."""
         return width_column(self.widths, fingerprint)
 
-    def piece(self, fingerprint: Column, number: Column) -> Column:
-        """Fingerprint of a piece of a key: that of the key where it is whole.
+    def shard(self, fingerprint: Column, number: Column) -> Column:
+        """Return the fingerprint of a shard; that of the key if the key is whole.
 
         Parameters
         ----------
         fingerprint
-            Of the key.
+            Fingerprint of the key.
         number
-            Which piece, an INT below the width of the key.
+            Number of the shard, an INT below the width of the key.
         """
         if not self.widths:
             return fingerprint
         split = F.xxhash64(fingerprint, number.cast("bigint"))
         return F.when(self.width(fingerprint) > 1, split).otherwise(fingerprint)
 
-    def partition(self, piece: Column) -> Column:
-        """Partition of a key or a piece."""
-        return partition_column(self.plan, piece)
+    def partition(self, shard: Column) -> Column:
+        """Return the partition of a key or a shard, by its fingerprint."""
+        return partition_column(self.plan, shard)
 
 
 def plan_split(
@@ -78,30 +78,30 @@ def plan_split(
     planner: Planner,
     slots: int,
     split: Split,
-    in_shards: InPieces = KeyLoads.in_shards,
+    in_shards: InShards = KeyLoads.in_shards,
 ) -> SplitPlan:
-    """Plan with hot keys in as few pieces as make the partitions even.
+    """Return a plan with hot keys in as few shards as make the partitions even.
 
     Parameters
     ----------
     loads
-        What is known of the keys.
+        Loads of the keys.
     partitions
         N, number of partitions.
     planner
-        Places keys and pieces.
+        Planner for keys and shards.
     slots
-        Tasks that run at a time.
+        Number of tasks that run at the same time.
     split
         How to split.
     in_shards
-        Loads when keys are in so many pieces; default: the pieces share the load of their key.
+        Returns the loads with some keys in shards; default: the shards share the load of their key.
     """
 
     def planned(widths: Mapping[int, int]) -> SplitPlan:
-        parts = in_shards(loads, widths) if widths else loads
-        plan = parts.plan(partitions, planner)
-        return SplitPlan(plan, widths, parts.predicted(plan) * (parts.load / loads.load if loads.load else 1.0))
+        placed = in_shards(loads, widths) if widths else loads
+        plan = placed.plan(partitions, planner)
+        return SplitPlan(plan, widths, placed.predicted(plan) * (placed.load / loads.load if loads.load else 1.0))
 
     best = planned({})
     if split is None or loads.hottest == 0:
@@ -120,18 +120,16 @@ def plan_split(
 
 
 def _asked_for(loads: KeyLoads, partitions: int, split: str | int | Callable[[float, int], int]) -> dict[int, int]:
-    """Widths as the user wants them, of the hot keys."""
+    """Return the widths of the hot keys as the user asked for them."""
     if isinstance(split, str) or (isinstance(split, int) and isinstance(split, bool)):
-        raise InvalidArgumentError(f"split must be 'auto', a number of pieces, a function or None, got {split!r}")
+        raise InvalidArgumentError(f"split must be 'auto', a number of shards, a function or None, got {split!r}")
     hot = {key: share for key, share in loads.histogram if share > 1 / (HOT * partitions)}
     given = {key: split if isinstance(split, int) else split(share, partitions) for key, share in hot.items()}
     widths = {key: min(max(int(width), 1), partitions) for key, width in given.items()}
     outside = sorted({width for key, width in given.items() if width != widths[key]})
     if outside:
-        warnings.warn(
-            f"a key can be in 1 to {partitions} pieces, one for each partition; {outside} were asked for and were "
-            "brought into that range",
-            RuntimeWarning,
-            stacklevel=2,
+        warn_caller(
+            f"a key can have 1 to {partitions} shards, one for each partition; {outside} were asked for and were "
+            "brought into that range"
         )
     return {key: width for key, width in widths.items() if width > 1}

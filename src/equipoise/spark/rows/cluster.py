@@ -1,4 +1,4 @@
-"""What can be learned about the cluster through the DataFrame API alone, on Classic and on Connect."""
+"""Facts about the cluster, read through the DataFrame API alone, on Classic and on Connect."""
 
 from weakref import WeakKeyDictionary
 
@@ -11,14 +11,14 @@ _known_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is a client of Spark Connect, so that ``foreachBatch`` runs in another process."""
+    """Whether the session is a Spark Connect client, so that ``foreachBatch`` runs in another process."""
     return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(spark).__mro__)
 
 
 def task_slots(spark: SparkSession) -> int:
-    """Tasks that run at a time, as Spark's default parallelism states it.
+    """Return the number of tasks that run at the same time: Spark's default parallelism.
 
-    Asking is a small job, so each session is asked once; pass ``slots`` where the cluster grows or shrinks.
+    Reading it is a small job, so it is read once for each session; pass ``slots`` if the cluster grows or shrinks.
     """
     if spark not in _known_slots:
         _known_slots[spark] = _ask_slots(spark)
@@ -33,19 +33,19 @@ def _ask_slots(spark: SparkSession) -> int:
 
 
 def slot_count(spark: SparkSession, given: int | None) -> int:
-    """The number of slots asked for, or the cluster's own."""
+    """Return the given number of slots, or the cluster's own."""
     if given is not None and given < 1:
         raise InvalidArgumentError(f"slots must be at least 1, got {given}")
     return task_slots(spark) if given is None else given
 
 
 def default_partitions(spark: SparkSession) -> int:
-    """Number of partitions of a shuffle, as the session is set."""
+    """Return the session's number of shuffle partitions."""
     return int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
 
 
 def partition_count(spark: SparkSession, given: int | None) -> int:
-    """The number of partitions asked for, or the session's own."""
+    """Return the given number of partitions, or the session's own."""
     count = default_partitions(spark) if given is None else given
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InvalidArgumentError(f"numPartitions must be a whole number of at least 1, got {given!r}")

@@ -1,8 +1,11 @@
 """The key of a DataFrame: one or more columns, checked before any work is done."""
 
-import re
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -11,17 +14,18 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_spark_version
-from equipoise.spark.rows.columns import RESERVED
+from equipoise.spark.rows.columns import FINGERPRINT, RESERVED
 
 KeyLike = str | Column | Sequence[str | Column]
 """A key as users give it: a column or its name, or several of them."""
 
 _BINARY = "UTF8_BINARY"  # the collation under which strings are equal only if their bytes are
+_QUERY_LOGGER = "DataFrameQueryContextLogger"  # pyspark logs each analysis error to it as JSON
 
 
 @dataclass(frozen=True)
 class Key:
-    """The columns of a key, as they are grouped by."""
+    """The columns of a key, with their names and types."""
 
     columns: tuple[Column, ...]
     names: tuple[str, ...]
@@ -29,19 +33,54 @@ class Key:
 
     @property
     def fingerprint(self) -> Column:
-        """The key's fingerprint: equal to ``equipoise.fingerprints`` of the same values."""
+        """Fingerprint of the key, equal to ``equipoise.fingerprints`` of the same values."""
         return F.xxhash64(*self.columns)
+
+    @property
+    def spark_hash(self) -> Column:
+        """Hash that Spark's own hash partitioning uses."""
+        return F.hash(*self.columns)
+
+    @property
+    def has_null(self) -> Column:
+        """Whether any column of the key is NULL."""
+        return reduce(Column.__or__, (column.isNull() for column in self.columns))
 
     def __str__(self) -> str:
         return ", ".join(self.names)
 
 
+def grouping_columns(given: Sequence[Any]) -> list[str | Column]:
+    """Return the columns given as ``*key``: one by one, or all in one list, as for ``df.groupBy``.
+
+    Examples
+    --------
+    >>> grouping_columns(("country", "host")) == grouping_columns((["country", "host"],))
+    True
+    """
+    found: list[str | Column] = []
+    for each in given:
+        found += each if isinstance(each, list | tuple) and len(given) == 1 else [each]
+    return found
+
+
 def resolve_key(df: DataFrame, key: KeyLike, *, streaming: bool = False) -> Key:
-    """Check that ``df`` is a DataFrame of the wanted kind and of a usable Spark, and that its key can be grouped by."""
+    """Return the key of a DataFrame, after checking the DataFrame and that Spark can hash and group by the key.
+
+    Runs no Spark job.
+
+    Parameters
+    ----------
+    df
+        The DataFrame.
+    key
+        Key column or columns, by name or as Columns.
+    streaming
+        Whether a streaming DataFrame is expected; else a batch one.
+    """
     _check_frame(df, streaming=streaming)
     given = [key] if isinstance(key, str | Column) else list(key)
-    if not given:
-        raise InvalidArgumentError("the key has no column; name at least one")
+    _check_kinds(given)
     columns = tuple(as_column(df, each) for each in given)
     schema = analysed(df, columns, "key")
     for field in schema.fields:
@@ -58,58 +97,150 @@ def resolve_key(df: DataFrame, key: KeyLike, *, streaming: bool = False) -> Key:
                     "F.collate(F.lower(column), 'UTF8_BINARY')"
                 )
     names = tuple(field.name for field in schema.fields)
-    return Key(columns, names, tuple(field.dataType.simpleString() for field in schema.fields))
+    found = Key(columns, names, tuple(field.dataType.simpleString() for field in schema.fields))
+    if any(isinstance(each, Column) for each in given):
+        _require_deterministic(df, found)
+    return found
+
+
+def named_key(df: DataFrame, key: Key, purpose: str) -> Key:
+    """Return ``key`` if all its columns are columns of ``df``; refuse one that is computed.
+
+    Parameters
+    ----------
+    df
+        The DataFrame.
+    key
+        Its key.
+    purpose
+        What needs the columns, for the message.
+    """
+    for name in key.names:
+        if name not in df.columns:
+            raise InvalidArgumentError(
+                f"{purpose} needs key columns that the DataFrame has, and {name!r} is computed; add it with "
+                "withColumn first"
+            )
+    return resolve_key(df, list(key.names), streaming=df.isStreaming)
 
 
 def as_column(df: DataFrame, given: str | Column) -> Column:
-    """A column by name or as given; a name that is a column's whole name need not be quoted."""
+    """Return a column by name or as given; a name that is a column's whole name need not be quoted."""
     if isinstance(given, Column):
         return given
     return F.col("`" + given.replace("`", "``") + "`") if given in df.columns else F.col(given)
 
 
 def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
-    """Schema of some columns of ``df``; says in our words if Spark cannot find them."""
-    try:
+    """Return the schema of some columns of ``df``; columns that Spark cannot resolve are an InvalidArgumentError.
+
+    Parameters
+    ----------
+    df
+        The DataFrame.
+    columns
+        The columns.
+    role
+        What they are used for, for the message.
+    """
+    with translated(df, role):
         return df.select(*columns).schema
-    except AnalysisException as error:
-        condition = error.getCondition() or ""
-        available = ", ".join(df.columns)
-        if condition.startswith("AMBIGUOUS"):
-            message = f"a {role} column is ambiguous: the DataFrame has it twice ({available}); rename one first"
-        elif condition.startswith("UNRESOLVED_COLUMN"):
-            found = re.search(r"name (`.*?`)[^`]", str(error))
-            name = found[1] if found else "of that name"
-            message = f"there is no column {name} for the {role}; there are {available}"
-        else:
-            message = f"the {role} cannot be computed: {error.getMessage() or error}"
-        raise InvalidArgumentError(message) from error
+
+
+@contextmanager
+def translated(df: DataFrame, role: str) -> Iterator[None]:
+    """Raise our own error for what Spark's analyser refuses in the block, without Spark's plan and JSON.
+
+    Parameters
+    ----------
+    df
+        The DataFrame whose columns are used.
+    role
+        What they are used for, for the message.
+    """
+    with _without_query_log():
+        try:
+            yield
+        except AnalysisException as error:
+            raise InvalidArgumentError(_message(error, df, role)) from None
+
+
+@contextmanager
+def _without_query_log() -> Iterator[None]:
+    """Keep pyspark from logging the JSON of an error that is caught in the block."""
+    logger = logging.getLogger(_QUERY_LOGGER)
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
+def _message(error: AnalysisException, df: DataFrame, role: str) -> str:
+    condition = error.getCondition() or ""
+    parameters = error.getMessageParameters() or {}
+    available = ", ".join(df.columns)
+    if condition.startswith("AMBIGUOUS"):
+        return f"a {role} column is ambiguous: the DataFrame has it twice ({available}); rename one first"
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        name = parameters.get("objectName", "of that name")
+        return f"there is no column {name} for the {role}; there are {available}"
+    reason = (error.getMessage() or str(error)).splitlines()[0].removeprefix(f"[{condition}] ")
+    return f"the {role} cannot be computed: {reason} (Spark's {condition or 'AnalysisException'})"
+
+
+def _check_kinds(given: Sequence[object]) -> None:
+    if not given:
+        raise InvalidArgumentError("the key has no column; name at least one")
+    for each in given:
+        if isinstance(each, int | float) and not isinstance(each, bool):
+            raise InvalidArgumentError(
+                f"{each} is a number, not a key column; for the number of partitions write numPartitions={each}"
+            )
+        if not isinstance(each, str | Column):
+            raise InvalidArgumentError(f"a key column is a name or a Column, got {type(each).__name__} {each!r}")
+
+
+def _require_deterministic(df: DataFrame, key: Key) -> None:
+    """Refuse a key that Spark knows to be non-deterministic, such as ``rand()`` or a UDF declared so.
+
+    Spark's analyser decides: it refuses a non-deterministic join condition. The key is computed when it is measured, to
+    place the rows and to group them, and must be the same each time. A UDF that is random without saying so
+    (``asNondeterministic``) is not noticed, nor is a column of ``df`` that was computed from one.
+    """
+    empty = df.sparkSession.range(0).withColumnRenamed("id", FINGERPRINT)
+    with _without_query_log():
+        try:
+            df.join(empty, key.fingerprint == F.lit(0), "leftsemi").schema  # noqa: B018 - under Connect this analyses it
+        except AnalysisException as error:
+            if error.getCondition() != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+                return
+            raise InvalidArgumentError(
+                f"the key {key} is not deterministic, so it would have another value each time it is computed; add it "
+                "with withColumn, write or persist the DataFrame, and give the column's name"
+            ) from None
 
 
 def _check_frame(df: DataFrame, *, streaming: bool) -> None:
     if not isinstance(df, DataFrame):
         raise InvalidArgumentError(
-            f"a DataFrame of Spark is needed, and this is a {type(df).__name__}; pass it ungrouped"
+            f"expected a Spark DataFrame, got {type(df).__name__}; pass the DataFrame before it is grouped"
         )
     require_spark_version(df.sparkSession.version)
     if streaming and not df.isStreaming:
-        raise InvalidArgumentError(
-            "this is a batch DataFrame, and stateful is for streams; read it with spark.readStream, or use balance"
-        )
+        raise InvalidArgumentError("this is a batch DataFrame, and a stream is needed; read it with spark.readStream")
     if df.isStreaming and not streaming:
         raise InvalidArgumentError(
-            "this is a streaming DataFrame, and profile, advise and balance are for batches; use stateful, "
-            "or the DataFrame of each micro-batch inside foreachBatch"
+            "this is a streaming DataFrame, and this works on batches; use balance, which takes both, or the DataFrame "
+            "of each micro-batch inside foreachBatch"
         )
     taken = sorted(RESERVED & set(df.columns))
     if taken:
-        raise InvalidArgumentError(
-            f"the DataFrame has a column {taken[0]!r}, a name that is kept for our own; rename it"
-        )
+        raise InvalidArgumentError(f"the DataFrame has a column {taken[0]!r}, a name that equipoise uses; rename it")
 
 
 def _parts(data_type: DataType) -> Iterable[DataType]:
-    """A type and all types nested in it."""
+    """Yield a type and all types nested in it."""
     yield data_type
     if isinstance(data_type, ArrayType):
         yield from _parts(data_type.elementType)

@@ -5,7 +5,7 @@ The tail is an array indexed by ``fingerprint mod H``. Isolated keys are found b
 the tail.
 
 Arrays reach Spark as one string literal each, split and cast; Catalyst folds that into an array constant when it plans
-the query, so a plan of any size costs one small message under Connect and nothing per row.
+the query, so a plan of any size costs one small message under Connect and nothing for each row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from equipoise.plan.lookup import COMPARED, literal, lookup_table
 
 
 def partition_column(plan: Plan, fingerprint: Column) -> Column:
-    """Partition of each row, an INT from 0 to N - 1, from its fingerprint.
+    """Return the partition of each row, an INT from 0 to N - 1, from its fingerprint.
 
     Parameters
     ----------
     plan
-        The plan; of fingerprints with Spark's seed.
+        The plan, made for fingerprints with Spark's seed.
     fingerprint
         BIGINT column of fingerprints: ``xxhash64`` of the key columns.
     """
@@ -36,13 +36,13 @@ def partition_column(plan: Plan, fingerprint: Column) -> Column:
 
 
 def group_column(plan: Plan, fingerprint: Column) -> Column:
-    """Number of the key group of each row: its tail group, or H plus the place of its key among the isolated ones."""
+    """Return the key group of each row: its tail group, or H plus the place of its key among the isolated ones."""
     places = np.arange(len(plan.isolated_keys)) + plan.tail_groups
     return _by_plan(plan, fingerprint, _modulo(fingerprint, plan.tail_groups), places)
 
 
 def _by_plan(plan: Plan, fingerprint: Column, tail: Column, isolated: NDArray[np.signedinteger]) -> Column:
-    """``isolated[i]`` for rows of the i-th isolated key, ``tail`` for the others."""
+    """Return ``isolated[i]`` for rows of the i-th isolated key, ``tail`` for the others."""
     if plan.hash_seed != FINGERPRINT_SEED:
         raise InvalidArgumentError(
             f"plan {plan.version} routes fingerprints of seed {plan.hash_seed}, but Spark's xxhash64 has seed "
@@ -54,12 +54,12 @@ def _by_plan(plan: Plan, fingerprint: Column, tail: Column, isolated: NDArray[np
 def looked_up(
     keys: NDArray[np.int64], values: NDArray[np.signedinteger], fingerprint: Column, otherwise: Column
 ) -> Column:
-    """``values[i]``, which must be at least 0, for rows with the fingerprint ``keys[i]``, ``otherwise`` for the rest.
+    """Return ``values[i]``, at least 0, for rows with the fingerprint ``keys[i]``, ``otherwise`` for the rest.
 
     Parameters
     ----------
     keys, values
-        Distinct fingerprints and what stands for each.
+        Distinct fingerprints and a value for each.
     fingerprint
         BIGINT column of fingerprints.
     otherwise
@@ -80,23 +80,23 @@ def looked_up(
 
 
 def width_column(widths: Mapping[int, int], fingerprint: Column) -> Column:
-    """Number of pieces of the key of each row, from that of the keys that are split."""
+    """Return the number of shards of the key of each row, from the widths of the keys that are split."""
     keys = np.array(sorted(widths), dtype=np.int64)
     counts = np.array([widths[key] for key in keys.tolist()], dtype=np.int64)
     return looked_up(keys, counts, fingerprint, F.lit(1))
 
 
 def next_shard(width: Column) -> Column:
-    """Which piece a row goes to, by the hash of its place among the rows of its task.
+    """Return the shard of each row, by the hash of its place among the rows of its task.
 
-    The place itself would go round with whatever pattern the rows come in.
+    The place itself, modulo the width, would follow any periodic pattern of the rows.
     """
     dealt = F.pmod(F.xxhash64(F.monotonically_increasing_id()), width.cast("bigint")).cast("int")
     return F.when(width > 1, dealt).otherwise(F.lit(0))
 
 
 def int_array(values: Sequence[int] | NDArray[np.generic]) -> Column:
-    """An ARRAY<INT> constant."""
+    """Return an ARRAY<INT> constant."""
     return _array(values, "int")
 
 

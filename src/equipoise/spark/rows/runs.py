@@ -21,7 +21,7 @@ class Runs:
     Parameters
     ----------
     rows
-        The rows, with the user's columns only; of a split key nothing but the column of parts.
+        The rows, with the user's columns only; for a split key the column of partial buffers only.
     starts
         First row of each run, and the number of rows at the end.
     groups, fingerprints
@@ -44,19 +44,19 @@ class Runs:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Rows of each run."""
+        """Number of rows of each run."""
         return np.diff(self.starts)
 
 
 class SortedRows:
-    """Reads what Spark sends to a task: first the marker row, then the rows by key group, key and user's order.
+    """Reads the rows that Spark sends to a task: the marker row, then rows by key group, key and the user's order.
 
     Parameters
     ----------
     batches
-        Record batches as ``mapInArrow`` gives them.
+        Record batches from ``mapInArrow``.
     key_fields
-        Where the key columns are among the user's columns.
+        Positions of the key columns among the user's columns.
     codec
         Encodes keys.
     """
@@ -80,7 +80,7 @@ class SortedRows:
 
 
 def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Runs:
-    """Cut a record batch of sorted rows, which carry our columns, into runs of equal keys."""
+    """Cut a record batch of sorted rows, with the columns of equipoise, into runs of equal keys."""
     groups = batch.column(GROUP).to_numpy()
     fingerprints = batch.column(FINGERPRINT).to_numpy()
     rows = batch.drop_columns([FINGERPRINT, GROUP])
@@ -100,7 +100,7 @@ def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Ru
 
 
 def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
-    """Latest event time among rows of the user's; ``None`` without one."""
+    """Return the latest event time among the user's rows; ``None`` without one."""
     if event_time is None:
         return None
     latest = pc.max(runs.rows.column(event_time)).cast(pa.timestamp("us", "UTC"))
@@ -108,7 +108,7 @@ def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
 
 
 def _sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Stretches of rows of the user's, without the column of parts, and of parts."""
+    """Yield stretches of the user's rows, without the column of partial buffers, and stretches of partial buffers."""
     if PART not in batch.schema.names:
         if batch.num_rows:
             yield batch
@@ -122,7 +122,7 @@ def _sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values as the state's codec takes them: a struct is a tuple, a map a dict."""
+    """Return values as the state's codec takes them: structs as tuples, maps as dicts."""
     values: list[Any] = column.to_pylist()
     return [_plain(value, column.type) for value in values] if pa.types.is_nested(column.type) else values
 
@@ -138,7 +138,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def _starts(column: pa.Array) -> NDArray[np.int64]:
-    """First row of every run of equal values after the first."""
+    """Return the first row of every run of equal values after the first run."""
     if pa.types.is_struct(column.type):
         parts = [_starts(part) for part in column.flatten()]
         return np.unique(np.concatenate([_starts(column.is_null()), *parts]))

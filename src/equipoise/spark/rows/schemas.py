@@ -19,33 +19,33 @@ _STORABLE = (
 
 
 class Schemas(Protocol):
-    """Understands schemas as users give them."""
+    """Parses schemas as users give them."""
 
     def parsed(self, schema: StructType | str) -> dict[str, Any]:
-        """JSON form of a schema."""
+        """Return the JSON form of a schema."""
 
     def arrow(self, schema: StructType | str) -> pa.Schema:
-        """Arrow form of a schema."""
+        """Return the Arrow form of a schema."""
 
 
 class SparkSchemas:
-    """Understands schemas by the help of a session."""
+    """Parses schemas with a Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def parsed(self, schema: StructType | str) -> dict[str, Any]:
-        """JSON form of a schema."""
+        """Return the JSON form of a schema."""
         known: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         return dict(known.jsonValue())
 
     def arrow(self, schema: StructType | str) -> pa.Schema:
-        """Arrow form of a schema."""
+        """Return the Arrow form of a schema."""
         return self._spark.createDataFrame([], schema).toArrow().schema
 
 
 def require_storable(schema: dict[str, Any]) -> None:
-    """Refuse an output schema that cannot go by way of pandas and Parquet.
+    """Refuse an output schema that cannot be converted to pandas and Parquet.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def require_storable(schema: dict[str, Any]) -> None:
 
 
 def as_spark_reads_it(arrow: pa.Schema, schema: dict[str, Any]) -> pa.Schema:
-    """A schema whose Parquet files keep Spark's own types, as those that Spark writes do.
+    """Return a schema whose Parquet files keep Spark's own types, as files written by Spark do.
 
-    Without it Spark infers a number for an interval, which Parquet does not have.
+    Without it Spark would read an interval, which Parquet does not have, as a number.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""User functions: how many arguments they take, as Spark counts them, and the traceback of what they raise."""
+"""User functions: the number of their arguments, as Spark counts them, and the traceback of their errors."""
 
 import inspect
 import traceback
@@ -9,9 +9,9 @@ _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def argument_count(function: Callable[..., Any]) -> int:
-    """Number of positional parameters; those that are bound by name in a ``partial``, or keyword-only, do not count.
+    """Return the number of positional parameters; keyword-only ones, and those bound by name, do not count.
 
-    Spark hands the key to a function of one argument more than there are frames.
+    Spark passes the key to a function that has one more argument than there are frames.
 
     Examples
     --------
@@ -25,6 +25,6 @@ def argument_count(function: Callable[..., Any]) -> int:
 
 
 def traced(error: Exception) -> str:
-    """Traceback of what the user's code raised, below our own call; Spark does not pass on the cause of an error."""
+    """Return the traceback of an error of the user's code, below our own call; Spark drops the cause of an error."""
     below = error.__traceback__.tb_next if error.__traceback__ else None
     return "".join(traceback.format_exception(type(error), error, below))

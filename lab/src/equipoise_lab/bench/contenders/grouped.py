@@ -8,8 +8,9 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
+from equipoise.adapt import Policy
 from equipoise.plan import Planner
-from equipoise.spark import Aggregator, aggregate, balance
+from equipoise.spark import Aggregator, balance
 
 Serve = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -81,12 +82,16 @@ def by_balance(
     df: DataFrame, partitions: int, serve: Serve, slots: int, weight: str | None = None, planner: str | Planner = "kip"
 ) -> DataFrame:
     """Ours for any function: keys are packed into partitions by a sample of their loads."""
-    handle = balance(df, "key", partitions, planner=planner, weight=weight, slots=slots)
-    return handle.groupBy().applyInPandas(serve, counted(df))
+    policy = Policy(planner=planner)
+    groups = balance(df, "key", numPartitions=partitions, policy=policy, weight=weight, slots=slots)
+    result: DataFrame = groups.applyInPandas(serve, counted(df))
+    return result
 
 
 def by_aggregate(
     df: DataFrame, partitions: int, seconds_per_row: float, slots: int, split: str | None = "auto"
 ) -> DataFrame:
-    """Ours for functions whose parts can be merged: hot keys in as many pieces as their load needs."""
-    return aggregate(df, "key", SlowCount(seconds_per_row), counted(df), partitions, slots=slots, split=split)
+    """Ours for functions whose partial buffers can be merged: hot keys in as many shards as their load needs."""
+    groups = balance(df, "key", numPartitions=partitions, slots=slots)
+    result: DataFrame = groups.aggregate(SlowCount(seconds_per_row), counted(df), split=split)
+    return result

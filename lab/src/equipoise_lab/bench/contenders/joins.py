@@ -99,7 +99,7 @@ def join_contenders(
     return {
         "plain": contender(lambda: left.join(right, "key"), _PLAIN),
         "adaptive": contender(lambda: left.join(right, "key"), _AQE),
-        "equipoise": contender(lambda: join(left, right, "key", "inner", partitions, slots=slots), _PLAIN),
+        "equipoise": contender(lambda: join(left, right, "key", "inner", partitions, slots=slots).dataframe(), _PLAIN),
         "broadcast": contender(lambda: left.join(F.broadcast(right), "key"), _PLAIN),
     } | {f"salted {count}": salted(count) for count in salts}
 

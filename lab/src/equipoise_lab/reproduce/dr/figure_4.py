@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.adapt import Policy
 from equipoise.metrics import load_imbalance
 from equipoise.microbatch.zipf import sample
 from equipoise.plan import Planner
@@ -44,12 +45,12 @@ def run(context: Context) -> Iterator[Row]:
                 ways = {method: partial(group, df, planner) for method, planner in METHODS.items()}
                 seconds = interleaved(ways, context["runs"], warm_up=ways if number == 0 else {})
                 for method, planner in METHODS.items():
-                    plan = balance(df, "key", partitions, planner=planner, slots=partitions) if planner else None
-                    loads = (
-                        records_by_hash(df, partitions)
-                        if plan is None
-                        else records_of_partitions(df, plan.partition, partitions)
-                    )
+                    if planner is None:
+                        loads = records_by_hash(df, partitions)
+                    else:
+                        policy = Policy(planner=planner)
+                        groups = balance(df, "key", numPartitions=partitions, policy=policy, slots=partitions)
+                        loads = records_of_partitions(df, groups.partition, partitions)
                     yield {
                         "law": law,
                         "exponent": exponent,

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.adapt import Policy
 from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
@@ -55,11 +56,14 @@ def run(context: Context) -> Iterator[Row]:
                     loads = records_by_hash(df, partitions)
                 else:
                     record = str(Path(folder) / method)
-                    handle = balance(df, "key", partitions, planner=planner, slots=partitions, history=record)
-                    run_to_the_end(handle.groupBy().applyInPandas(fetch, grouped.counted(df)))
+                    policy = Policy(planner=planner)
+                    groups = balance(
+                        df, "key", numPartitions=partitions, policy=policy, slots=partitions, record=record
+                    )
+                    run_to_the_end(groups.applyInPandas(fetch, grouped.counted(df)))
                     seconds = time.perf_counter() - start
-                    handle.wait_for_history()
-                    loads = records_of_partitions(df, handle.partition, partitions)
+                    groups.wait_for_record()
+                    loads = records_of_partitions(df, groups.partition, partitions)
                 hottest = np.unique(pages, return_counts=True)[1].max()
                 yield {
                     "hosts": hosts,
@@ -129,7 +133,7 @@ def _faster_in_every_round(rows: Rows) -> Finding:
 _NOTE = (
     "Pages take a service time that waits, as fetching does, on as many emulated slots as partitions; a host stays in "
     "one partition, as politeness asks. The first round is planned by a sample, every later one by what the round "
-    "before observed (`history=`), by KIP as printed and by ours. Hosts are drawn by Zipf's law; with --data they are "
+    "before observed (`record=`), by KIP as printed and by ours. Hosts are drawn by Zipf's law; with --data they are "
     "those of links posted on reddit, in their order."
 )
 

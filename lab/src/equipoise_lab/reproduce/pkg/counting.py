@@ -28,7 +28,8 @@ SETTINGS = {
 
 NOTE = (
     "A batch, since Spark has no message at a time, on 10 slots that wait instead of computing: PKG and SG as a Python "
-    "aggregate by `aggregate(..., splitter=...)` on 8 partitions, whose partial counts are merged in a second step; KG "
+    "aggregate by `balance(...).aggregate(..., splitter=...)` on 8 partitions, whose partial counts are merged in a "
+    "second step; KG "
     "by Spark's own hash on 10 partitions, without a second step. The paper's workers do not merge where the CPU delay "
     "is varied; here they do, as without it there is no result. Keys are fewer than on WP, with the same hottest one, "
     "for each takes Python a moment of its own."
@@ -45,7 +46,7 @@ class Counted(NamedTuple):
 @contextmanager
 def counting(context: Context) -> Iterator[Callable[[int, str, float], Counted]]:
     """A Spark, and a function that counts so many words by a method with a delay in milliseconds for each word."""
-    from equipoise.spark import aggregate  # noqa: PLC0415 - as above
+    from equipoise.spark import balance  # noqa: PLC0415 - as above
     from equipoise_lab.bench.contenders import grouped  # noqa: PLC0415 - needs Spark
     from equipoise_lab.bench.local_spark import as_parquet, local_spark  # noqa: PLC0415 - as above
 
@@ -69,7 +70,8 @@ def counting(context: Context) -> Iterator[Callable[[int, str, float], Counted]]
             if method == "KG":
                 return grouped.by_hash(df, workers[method], grouped.waiting(delay))
             schema, splitter = "key long, n long, parts long", METHODS[method]
-            return aggregate(df, "key", _counting_parts(delay), schema, workers[method], splitter=splitter)
+            groups = balance(df, "key", numPartitions=workers[method])
+            return groups.aggregate(_counting_parts(delay), schema, splitter=splitter)
 
         for method in METHODS:
             count(1_000, method, 0.0)  # starts Python, compiles

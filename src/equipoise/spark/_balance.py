@@ -1,0 +1,117 @@
+"""The one entry to balanced keyed work: ``balance(df, *key)`` in place of ``df.groupBy(*key)``."""
+
+import os
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from equipoise.adapt import Elastic, Policy
+from equipoise.errors import InvalidArgumentError
+from equipoise.plan import Plan
+from equipoise.spark.batch.groups import BalancedGroups
+from equipoise.spark.batch.options import BatchOptions, Placement
+from equipoise.spark.rows.keys import KeyLike, grouping_columns, resolve_key
+
+_BATCH = ("plan", "record", "weight", "sample", "slots", "seed")
+_STREAM = ("elastic", "orderBy", "targetSeconds", "tailGroups", "split", "cache", "retain")
+
+
+def balance(
+    df: DataFrame,
+    *key: KeyLike,
+    numPartitions: int | None = None,  # noqa: N803 - Spark's own name
+    placement: Placement = "plan",
+    policy: Policy = Policy(),  # noqa: B008 - it is immutable
+    plan: Plan | None = None,
+    record: str | os.PathLike[str] | None = None,
+    weight: str | Column | None = None,
+    sample: int | None = None,
+    slots: int | None = None,
+    seed: int | None = None,
+    elastic: Elastic | None = None,
+    orderBy: str | tuple[str, ...] | None = None,  # noqa: N803 - Spark's own name
+    targetSeconds: float | None = None,  # noqa: N803 - as Spark names options
+    tailGroups: int | None = None,  # noqa: N803 - as Spark names options
+    split: bool | None = None,
+    cache: str | None = None,
+    retain: int | None = None,
+) -> Any:
+    """Group a DataFrame by key, with the load spread evenly over partitions; write it in place of ``df.groupBy(*key)``.
+
+    The result has the methods of Spark's ``GroupedData`` with the same signatures and the same results. Nothing is read
+    before one of them is called.
+
+    Parameters
+    ----------
+    df
+        A batch or streaming DataFrame.
+    *key
+        Key column or columns, as for ``df.groupBy``: names or Columns of any type that Spark can group by. NULL is a
+        key like any other. A key is computed several times, so one that Spark knows to be non-deterministic, such as
+        ``F.rand()``, is refused.
+    numPartitions
+        Number of partitions N; default ``spark.sql.shuffle.partitions``.
+    placement
+        ``"plan"`` places keys by their load; ``"hash"`` by plain hash.
+    policy
+        When to plan, and with which planner. On a batch it gives the planner and the mode: ``"auto"`` places keys by
+        the plan, ``"advise"`` makes and reports the plan and leaves the rows to Spark's hash, ``"observe"`` leaves them
+        to Spark's hash and makes no plan.
+    plan
+        Batch only: a plan made earlier; then nothing is measured.
+    record
+        Batch only: file with the loads of earlier runs of this job. The first run samples; each run observes itself and
+        adds what it saw; later runs plan from that, without a pass of their own.
+    weight
+        Batch only: numeric column with the load of a row, such as its bytes; default: every row counts 1.
+    sample
+        Batch only: approximate number of rows to sample, default 200,000; smaller data are read whole.
+    slots
+        Batch only: number of tasks that run at the same time; default Spark's default parallelism. Some partitions may
+        be left empty so that all slots finish together.
+    seed
+        Batch only: seed of the sampling, default 0.
+    elastic
+        Stream only: bounds of N and the load at which it changes; default: N is fixed.
+    orderBy
+        Stream only: columns by which the rows of a key are sorted before the operator sees them.
+    targetSeconds
+        Stream only: time that a batch may take; default the trigger's interval, else 10.
+    tailGroups
+        Stream only: number of tail groups H, fixed when the query is created; default 16 for each partition, at least
+        64.
+    split
+        Stream only: whether the rows of a key that one partition cannot carry may be reduced by several tasks; default
+        True.
+    cache
+        Stream only: local folder for the executors' caches; default the system's temporary folder.
+    retain
+        Stream only: number of earlier versions of the state that stay readable, default 10.
+
+    Returns
+    -------
+    BalancedGroups or KeyedStream
+        For a batch and for a streaming DataFrame.
+
+    Examples
+    --------
+    ``balance(visits, "host", numPartitions=16).applyInPandas(summarise, "host string, p95 double")``
+    """
+    given = locals()
+    streaming = isinstance(df, DataFrame) and df.isStreaming
+    resolved = resolve_key(df, grouping_columns(key), streaming=streaming)
+    refused, allowed, kind = (_BATCH, _STREAM, "streaming") if streaming else (_STREAM, _BATCH, "batch")
+    for name in refused:
+        if given[name] is not None:
+            raise InvalidArgumentError(
+                f"{name} is not an option of balance on a {kind} DataFrame; it has numPartitions, placement, policy, "
+                f"{', '.join(allowed)}"
+            )
+    options: dict[str, Any] = {"numPartitions": numPartitions, "placement": placement, "policy": policy}
+    options |= {name: given[name] for name in allowed if given[name] is not None}
+    if not streaming:
+        return BalancedGroups(df, resolved, BatchOptions(**options))
+    from equipoise.spark.stream.keyed_stream import KeyedStream  # noqa: PLC0415 - a batch needs nothing of streams
+    from equipoise.spark.stream.options import StreamOptions  # noqa: PLC0415 - as above
+
+    return KeyedStream(df, resolved, StreamOptions(**options))
