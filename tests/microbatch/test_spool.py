@@ -427,7 +427,7 @@ def test_records_of_the_right_checksum_and_another_content_are_told(tmp_path, cl
     (tmp_path / "sealed" / f"{4:020d}").write_bytes(seal("micro-batch", 1, [1, 2]))
     with pytest.raises(DamagedError, match=f"sealed/{4:020d} is damaged"):
         spool.batch(4)
-    (tmp_path / "identity").write_bytes(seal("spool", 3, ["name", b"no schema", ["k"]]))
+    (tmp_path / "identity").write_bytes(seal("spool", 4, ["name", b"no schema", ["k"]]))
     with pytest.raises(DamagedError, match="identity is damaged"):
         spool.name()
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.testing.utils import assertDataFrameEqual
 
 from equipoise import CheckpointInUseError
-from equipoise.spark import Action, advise, balance, balanced, history, profile, read_state, sinks, stateful
+from equipoise.spark import Action, advise, balance, balanced, batch_log, profile, read_state
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -40,7 +40,7 @@ def batch(spark, folder):
     handle = balance(df, "k", 4, history=str(folder / "history"))
     ours = handle.groupBy().applyInPandas(summary, schema)
     assertDataFrameEqual(ours, df.groupBy("k").applyInPandas(summary, schema))
-    assert handle.wait_for_history(30)
+    assert handle.wait_for_batch_log(30)
 
     second = balance(df, "k", 4, history=str(folder / "history"))
     assert second.loads.rows == 3000
@@ -105,19 +105,21 @@ def streams(spark, folder):
         write(files, number)
     reader = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1)
     stream = reader.option("pathGlobFilter", "*.parquet").parquet(str(files))
-    made = stateful(stream, "k", Count(), "k string, n long, total long", 2, tailGroups=8)
+    made = balance(stream, "k", numPartitions=2, tailGroups=8).transformWithStateInPandas(
+        Count(), "k string, n long, total long", "update", "none"
+    )
+    writer = made.writeStream.option("checkpointLocation", checkpoint)
 
-    query = made.start(sinks.parquet(out), checkpoint, trigger={"availableNow": True})
-    query.awaitTermination()
+    made.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(out).awaitTermination()
     assert in_state(read_state(checkpoint, spark=spark)) == expected(spark, files)
-    assert [row.rows for row in history(checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [90, 90]
+    assert [row.rows for row in batch_log(checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [90, 90]
     rows = spark.read.option("pathGlobFilter", f"part-{1:020d}-*.parquet").parquet(out).collect()
     assert {row.k: (row.n, row.total) for row in rows} == expected(spark, files)
 
-    query = made.start(sinks.parquet(out), checkpoint)
+    query = writer.start(out)
     try:
         try:
-            made.start(sinks.parquet(out), checkpoint)
+            writer.start(out)
             raise AssertionError("two queries run on one checkpoint")
         except CheckpointInUseError:
             pass
@@ -125,7 +127,7 @@ def streams(spark, folder):
         for number in range(2, 4):
             write(files, number)
             query.processAllAvailable()
-        assert len(query.history().dataframe().orderBy("batch").collect()[-1].partition_rows) == 3
+        assert len(query.batch_log().dataframe().orderBy("batch").collect()[-1].partition_rows) == 3
         assert query.plan.partitions == 3
         assert in_state(query.state()) == expected(spark, files)
         assert in_state(query.state(1)) != expected(spark, files)
@@ -134,8 +136,8 @@ def streams(spark, folder):
     finally:
         query.stop()
     assert parts(out, 3) == [], "the sink is at the server, and stop() was called at the client"
-    assert not history(checkpoint, spark=spark).dataframe().orderBy("batch").collect()[-1].delivered
-    made.start(sinks.parquet(out), checkpoint, trigger={"availableNow": True}).awaitTermination()
+    assert not batch_log(checkpoint, spark=spark).dataframe().orderBy("batch").collect()[-1].delivered
+    writer.trigger(availableNow=True).start(out).awaitTermination()
     assert parts(out, 3) == delivered
 
 

@@ -52,14 +52,16 @@ from equipoise.microbatch.record_lines import add_records, records
 from equipoise.storage import Storage, sync_folder
 
 BUCKET = "__equipoise_bucket"
-"""Column of a block, its reference table: twice the reduce bucket of the row's key, plus 1 if that key has rows in
-other blocks too."""
+"""Column of a block: the reduce bucket of the row's key. With ``SPLIT`` it is the reference table of the block."""
+
+SPLIT = "__equipoise_split"
+"""Column of a block: whether the row's key has rows in other blocks too."""
 
 HISTORY_LINES = 10_000
 """Batches that the history keeps at least."""
 
 _FORMAT = 1
-_IDENTITY_FORMAT = 3  # raised with the format of any file of the spool
+_IDENTITY_FORMAT = 4  # raised with the format of any file of the spool
 _NAME = re.compile(r"[0-9]{20}")  # of a file of a batch
 _T = TypeVar("_T")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")

@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError, LogBrokenError, UserFunctionError
-from equipoise.spark import history, read_state, sinks
+from equipoise.spark import batch_log, read_state
 from equipoise.spark.stream import jobs
 from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.sinks import parquet_sink
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -82,7 +83,7 @@ def test_a_committed_batch_that_spark_runs_again_is_delivered_not_computed(feed,
     assert second.calls == [1, 2]
     assert second.batches[1] == first.batches[1]
     assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 3, "b": 1}
-    assert [row.rows for row in history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [
+    assert [row.rows for row in batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [
         2,
         1,
         1,
@@ -113,7 +114,7 @@ def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):
     made = []
     monkeypatch.setattr(jobs, "Placement", lambda *args, **more: made.append(args) or Placement(*args, **more))
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("c", 4)])
-    sink = ours(source.stream(), "k", Random(), OUT, hash=True)
+    sink = ours(source.stream(), "k", Random(), OUT, placement="hash")
     assert [row[:2] for row in sink.rows] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
     assert len(made) == 1
 
@@ -199,7 +200,7 @@ def test_parquet_files_have_the_schema_of_the_output_for_every_type(feed, ours, 
     """Also for what Spark writes in a way of its own: intervals, times without a zone, and small integers."""
     schema = ", ".join(TYPES)
     source = feed("k string, v int", [("a", 1)], [("b", 2)])
-    sink = sinks.parquet(str(tmp_path / "out"))
+    sink = parquet_sink(str(tmp_path / "out"), {})
     ours(source.stream(), "k", AllTypes(), schema, sink=sink)
     found = spark.read.parquet(str(tmp_path / "out"))
     assert found.schema == spark.createDataFrame([], schema).schema

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from equipoise import Plan, UserFunctionError
-from equipoise.spark import Aggregator, LocalQuery, history, read_state
+from equipoise.adapt import Policy
+from equipoise.spark import Aggregator, LocalQuery, batch_log, read_state
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
@@ -183,7 +184,7 @@ STEPS = st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integer
     st.integers(5, 500),
 )
 def test_whatever_is_hot_the_answers_are_those_of_a_plain_loop(tmp_path_factory, story, records):
-    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, minimum_gain=0.0), {}
+    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, policy=Policy(minimum_gain=0.0)), {}
     for number, (hot, share, partitions) in enumerate(story):
         running.rescale(partitions)
         rows = batch(hot, share, rows=400, seed=number)
@@ -207,10 +208,10 @@ def test_on_spark_too(feed, ours, spark):
 
     source = feed("k string, v long", *(rows(number) for number in range(5)))
     shape = ("k", SparkSums(), "k string, n long, total long, seen string", 4)
-    split = ours(source.stream(), *shape, load="rows")
-    whole = ours(source.stream(), *shape, load="rows", split=False, checkpoint="whole")
+    split = ours(source.stream(), *shape, policy=Policy(load="rows"))
+    whole = ours(source.stream(), *shape, policy=Policy(load="rows"), split=False, checkpoint="whole")
     assert split.batches == whole.batches
-    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     assert told[0].action == "split"
     assert told[1].imbalance_rows < told[0].imbalance_rows
     assert any(plan.widths for plan in plans(ours.checkpoint))

@@ -17,7 +17,7 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.pictures import partition_bars, require_matplotlib, stream_figure
 from equipoise.web_page import Section, as_page, as_svg, as_table
 
-_RUNS: dict[str, dict[str, Any]] = {"plain hash": {"hash": True}, "equipoise": {"planner": "kip"}}
+_RUNS: dict[str, dict[str, Any]] = {"plain hash": {"placement": "hash"}, "equipoise": {}}
 _KEYS = 2000
 _SCHEMA = "key long, value long"
 
@@ -127,13 +127,12 @@ def _warm_up(spark: Any, folder: Path, slots: int) -> None:
 def _run(
     stream: Any, at: Path, partitions: int, per_row: float, options: dict[str, Any], progress: Progress, task: Any
 ) -> dict[str, Any]:
-    from equipoise.spark import stateful
     from equipoise.state.history import batch_log_rows
     from equipoise.state.state_dump import local_states
-    from equipoise_lab.bench.stream import ONCE, TOTALS, VectorTotals, discard
+    from equipoise_lab.bench.stream import ONCE, TOTALS, VectorTotals, discard, keyed
 
-    prepared = stateful(stream, "key", VectorTotals(time.sleep, per_row), TOTALS, partitions, **options)
-    query = prepared.start(discard, str(at), trigger=ONCE)
+    made = keyed(stream, VectorTotals(time.sleep, per_row), TOTALS, partitions, **options)
+    query = made.writeStream.foreachBatch(discard).trigger(**ONCE).option("checkpointLocation", str(at)).start()
     try:
         while query.isActive:
             _tell(batch_log_rows(str(at)), progress, task)

@@ -58,7 +58,7 @@ class LocalJobs:
         if settings.aggregator is not None and plan.widths and not batch_spec.initial:
             placed = self._with_parts(placed, plan, batch_spec, settings.aggregator)
         owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
-        sent = cloudpickle.dumps(task(batch_spec, settings.runner))  # type: ignore[no-untyped-call]  # it has no annotations
+        sent = cloudpickle.dumps(task(batch_spec, settings.query.code.runner))  # type: ignore[no-untyped-call]  # it has no annotations
         manifests = []
         for partition in range(plan.partitions):
             own = placed.filter(pa.array(owners == partition))
@@ -71,7 +71,7 @@ class LocalJobs:
         """The output files as a table."""
         storage = self._settings.epoch.storage
         read = [storage.read(file.removeprefix(storage.at(""))) for file in files]
-        empty = self._settings.output_arrow.empty_table()
+        empty = self._settings.query.output_arrow.empty_table()
         return pa.concat_tables([empty, *(pq.read_table(pa.BufferReader(data)) for data in read)])
 
     def _placed(self, rows: pa.Table, plan: Plan, batch_spec: BatchSpec) -> pa.Table:
@@ -81,7 +81,7 @@ class LocalJobs:
         found = key_fingerprints(rows.select(keys))
         groups = group_numbers(plan, found)
         placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
-        return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.order_by)))
+        return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.options.order_by)))
 
     def _with_parts(self, placed: pa.Table, plan: Plan, batch_spec: BatchSpec, aggregator: Aggregator) -> pa.Table:
         """Rows of whole keys, and parts in place of the rows of split ones."""

@@ -46,8 +46,8 @@ class NextPlan:
     def __init__(self, settings: Settings, checkpoint: Checkpoint) -> None:
         self._settings = settings
         self._checkpoint = checkpoint
-        self._controller = Controller(settings.policy)
-        self._obeying = Controller(replace(settings.policy, mode="auto"))
+        self._controller = Controller(settings.options.policy)
+        self._obeying = Controller(replace(settings.options.policy, mode="auto"))
         self._loads: StreamLoadRecord | None = None
         self._last_replan: int | None = None
         self._busy: list[float] = []
@@ -77,7 +77,7 @@ class NextPlan:
         else:
             partitions = self._partitions(plan, overrides)
             asked_for = partitions != plan.partitions and (
-                overrides.partitions is not None or not self._settings.elastic
+                overrides.partitions is not None or not self._settings.options.elastic
             )
             controller = self._obeying if asked_for else self._controller  # a mode is about what nobody asked for
             widths = self._widths(plan, partitions, batch, pinned=held is not None)
@@ -100,13 +100,13 @@ class NextPlan:
 
     def _widths(self, plan: Plan, partitions: int, batch: int, *, pinned: bool) -> Mapping[int, int]:
         """Pieces of the keys to split in the next batch."""
-        policy = self._settings.policy
+        policy = self._settings.options.policy
         if self._settings.aggregator is None or self._loads is None:
             return {}
         recent = self._last_replan is not None and batch - self._last_replan < policy.minimum_interval
         if pinned or recent or policy.mode != "auto":
             return plan.widths
-        tasks = min(partitions, self._settings.slots or partitions)
+        tasks = min(partitions, self._settings.query.slots or partitions)
         return split_widths(self._loads.histogram(), tasks, plan.widths, rows=self._loads.effective_rows)
 
     def _split(
@@ -139,7 +139,7 @@ class NextPlan:
 
     def _held(self, plan: Plan, overrides: Overrides) -> Plan | None:
         """The plan that is to be kept, as the next version; ``None`` where the load decides."""
-        hold = HASH if self._settings.plain_hash else overrides.hold
+        hold = HASH if self._settings.options.plain_hash else overrides.hold
         if hold is None:
             return None
         if hold == HASH:
@@ -163,9 +163,10 @@ class NextPlan:
     def _partitions(self, plan: Plan, overrides: Overrides) -> int:
         if overrides.partitions is not None:
             return overrides.partitions
-        if self._settings.elastic is None:
+        elastic = self._settings.options.elastic
+        if elastic is None:
             return self._settings.partitions
-        return min(self._settings.elastic.propose(self._busy, plan.partitions), plan.tail_groups)
+        return min(elastic.propose(self._busy, plan.partitions), plan.tail_groups)
 
     def _obeyed(self, plan: Plan) -> dict[str, Any]:
         return {"action": "hold", "applied": True, "plan": plan.version, "reason": plan.reason, "numbers": {}}

@@ -48,7 +48,7 @@ class Placement:
         self._partitions = plan.partitions
         keys = [as_column(df, name) for name in settings.identity.key]
         self._widths = {} if initial or settings.aggregator is None else plan.widths
-        order = [] if initial else [as_column(df, name) for name in settings.order_by]
+        order = [] if initial else [as_column(df, name) for name in settings.options.order_by]
         late_by = None if initial else drops_late_by(settings)
         self._event = None if late_by is None else as_column(df, late_by)
         self._columns = [as_column(df, name) for name in df.columns]
@@ -107,9 +107,9 @@ def drops_late_by(settings: Settings) -> str | None:
     As in ``transformWithStateInPandas``, with the time modes "none" and "processingTime" every row reaches the
     processor, whatever the watermark.
     """
-    if settings.watermark is None or settings.identity.time_mode != "eventTime":
+    if settings.query.watermark is None or settings.identity.time_mode != "eventTime":
         return None
-    return settings.watermark.column
+    return settings.query.watermark.column
 
 
 def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:

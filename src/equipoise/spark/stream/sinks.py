@@ -1,13 +1,13 @@
-"""Ready sinks. A sink may be given the last batch again after a crash or a stop; each says what then happens.
+"""The sinks ``parquet`` and ``table``, which copy the committed files of a batch, exactly once.
 
-A committed batch never changes, so ``parquet`` and ``table`` never replace anything. They copy the committed files to
-names that follow from the batch and the place of the file in it. A copy that is there already is left alone if its
-bytes are the same, and is an error otherwise. A driver that was taken over, paused inside the sink and wakes up,
-therefore changes nothing.
+A sink may receive the last batch again after a crash or a stop. A committed batch never changes, so these sinks never
+replace anything. They copy the committed files to names that follow from the batch and the place of the file in it. An
+existing copy with the same bytes is left alone; other bytes are an error. A driver that was taken over while it was
+paused inside the sink therefore changes nothing when it wakes up.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
@@ -25,86 +25,79 @@ _COPIES = 4  # files that are copied at a time
 _COMPRESSION = "zstd"
 
 
-def parquet(path: str, **options: Any) -> FileSink:
-    """Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
+def parquet_sink(path: str, options: Mapping[str, str]) -> "ParquetFiles":
+    """Write Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
 
     A batch is one or more files, which appear one after the other.
 
     Parameters
     ----------
     path
-        A folder of this query alone, a local path or a URI.
-    **options
-        Of Spark's writer. The files are copies, compressed with zstd; an option that asks for anything else is refused.
+        Folder of this query alone, a local path or a URI.
+    options
+        The files are copies, compressed with zstd; an option that asks for anything else is refused.
     """
     _require_no_options("parquet", options)
     return ParquetFiles(Storage(path))
 
 
-def table(name: str, *, format: str = "parquet", path: str | None = None, **options: Any) -> FileSink:  # noqa: A002 - Spark's own name
-    """A Parquet table of the catalog, partitioned by ``batch``; exactly once.
+def table_sink(name: str, options: Mapping[str, str]) -> "ParquetTable":
+    """Write a Parquet table of the catalog, partitioned by ``batch``; exactly once.
 
     Parameters
     ----------
     name
-        A table of this query alone; it is created if it does not exist. One that exists must have the output's
-        columns, and ``batch`` as its last column and only partition.
-    format
-        ``parquet``; other formats keep a log of their own, to which files cannot be copied.
-    path
-        Where a new table keeps its files; default: where the catalog puts them. A table that exists must be there.
-    **options
-        As for ``parquet``.
+        Table of this query alone; it is created if it does not exist. An existing one must have the columns of the
+        output, and ``batch`` as its last column and only partition.
+    options
+        ``path``: where a new table keeps its files; default where the catalog puts them. An existing table must be
+        there. Others as for ``parquet_sink``.
     """
-    if str(format).lower() != "parquet":
-        raise InvalidArgumentError(
-            f"sinks.table copies Parquet files and cannot write a table of format {format!r}; give start() a function "
-            "of (DataFrame, batch) that appends with the format's own transaction number, for example Delta's "
-            "txnAppId and txnVersion"
-        )
-    _require_no_options("table", options)
+    given = {key.lower(): value for key, value in options.items()}
+    path = given.get("path")
+    _require_no_options("table", {key: value for key, value in options.items() if key.lower() != "path"})
     return ParquetTable(name, path)
 
 
-def console(rows: int = 20, *, truncate: bool = True) -> Sink:
-    """Print each batch; a batch that comes again is printed again."""
+def console_sink(options: Mapping[str, str]) -> Sink:
+    """Print each batch; a batch that is delivered again is printed again.
+
+    Parameters
+    ----------
+    options
+        ``numRows``, 20 by default, and ``truncate``, true by default, as Spark's console has them.
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    rows, truncate = int(given.get("numrows", "20")), given.get("truncate", "true") == "true"
 
     def write(df: DataFrame, batch: int) -> None:
-        print(f"-------- batch {batch} --------")  # noqa: T201 - printing is what it is for
+        print(f"-------- batch {batch} --------")  # noqa: T201 - printing is its purpose
         df.show(rows, truncate=truncate)
 
     return write
 
 
-def kafka(
-    servers: str, topic: str, *, value: str = "to_json(struct(*))", key: str | None = None, **options: Any
-) -> Sink:
-    """A Kafka topic, through Spark's own connector; a batch that comes again is sent again.
+def kafka_sink(options: Mapping[str, str]) -> Sink:
+    """Write to a Kafka topic with Spark's connector; a batch that is delivered again is sent again.
 
     Parameters
     ----------
-    servers
-        ``kafka.bootstrap.servers``.
-    topic
-        Where to send.
-    value, key
-        SQL expressions of a message's value and key.
-    **options
-        Further options of the connector.
+    options
+        ``kafka.bootstrap.servers`` and ``topic``; others are handed to the connector. A row without a column ``value``
+        is sent as JSON.
     """
-    if not servers or not topic:
-        raise InvalidArgumentError("the Kafka sink needs servers and a topic")
+    if not options.get("kafka.bootstrap.servers") or not options.get("topic"):
+        raise InvalidArgumentError("the format kafka needs the options kafka.bootstrap.servers and topic")
 
     def write(df: DataFrame, batch: int) -> None:  # noqa: ARG001 - the name belongs to the protocol
-        columns = [f"CAST({value} AS STRING) AS value", *([f"CAST({key} AS STRING) AS key"] if key else [])]
-        sent = df.selectExpr(*columns).write.format("kafka").option("kafka.bootstrap.servers", servers)
-        sent.option("topic", topic).options(**options).save()
+        sent = df if "value" in df.columns else df.selectExpr("to_json(struct(*)) AS value")
+        sent.write.format("kafka").options(**options).save()
 
     return write
 
 
 class ParquetFiles(FileSink):
-    """Copies of the committed files, directly below a folder.
+    """Copies the committed files to a folder.
 
     Parameters
     ----------
@@ -124,7 +117,7 @@ class ParquetFiles(FileSink):
 
 
 class ParquetTable(FileSink):
-    """Copies of the committed files, in the partition of their batch.
+    """Copies the committed files to a table, each batch to its own partition.
 
     Parameters
     ----------
@@ -143,7 +136,7 @@ class ParquetTable(FileSink):
         self._target = Storage(self._location(empty))
 
     def deliver(self, delivery: Delivery) -> None:
-        """Copy the files of a batch and tell the catalog of its partition."""
+        """Copy the files of a batch and add its partition to the catalog."""
         empty: DataFrame = delivery.empty()
         if self._target is None:
             self.prepare(empty)
@@ -160,7 +153,7 @@ class ParquetTable(FileSink):
         spark = empty.sparkSession
         if BATCH in empty.columns:
             raise InvalidArgumentError(
-                f"the output has a column {BATCH!r}, which sinks.table adds to its table; give that column another name"
+                f"the output has a column {BATCH!r}, which the sink adds to its table; give that column another name"
             )
         expected = StructType([*empty.schema.fields, StructField(BATCH, LongType())])
         create = f"CREATE TABLE IF NOT EXISTS {self._name} ({expected.toDDL()}) USING parquet PARTITIONED BY ({BATCH})"
@@ -177,7 +170,7 @@ class ParquetTable(FileSink):
         partitions = [column.name for column in spark.catalog.listColumns(self._name) if column.isPartition]
         if partitions != [BATCH]:
             raise MismatchError(
-                f"the table {self._name} is partitioned by {', '.join(partitions) or 'nothing'}, and sinks.table "
+                f"the table {self._name} is partitioned by {', '.join(partitions) or 'nothing'}, and the sink "
                 f"copies each batch into a partition of its own; give a table partitioned by {BATCH}, or a new name"
             )
         described = {
@@ -186,14 +179,14 @@ class ParquetTable(FileSink):
         provider = described.get("Provider", "").lower()
         if provider != "parquet" or "Location" not in described:
             raise MismatchError(
-                f"the table {self._name} has the format {provider or 'unknown'!r}, and sinks.table copies Parquet "
-                "files; give start() a function of (DataFrame, batch) that writes to it"
+                f"the table {self._name} has the format {provider or 'unknown'!r}, and the sink copies Parquet "
+                "files; write the rows of each batch with foreachBatch(f)"
             )
         location = str(described["Location"])
         if self._path is not None and canonical(location) != canonical(self._path):
             raise MismatchError(
-                f"the table {self._name} keeps its files in {location}, and path is {self._path}; leave path out, or "
-                "give a new name"
+                f"the table {self._name} keeps its files in {location}, and the option path is {self._path}; leave "
+                "it out, or give a new name"
             )
         return location
 
@@ -240,12 +233,12 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
         ) from error
 
 
-def _require_no_options(sink: str, options: dict[str, Any]) -> None:
-    asked = {(name, str(value).lower()): value for name, value in options.items()}
-    refused = {name: value for (name, text), value in asked.items() if (name, text) != ("compression", _COMPRESSION)}
+def _require_no_options(format: str, options: Mapping[str, str]) -> None:  # noqa: A002 - Spark's own name
+    known = ("compression", _COMPRESSION)
+    refused = {name: value for name, value in options.items() if (name.lower(), value.lower()) != known}
     if refused:
         raise InvalidArgumentError(
-            f"sinks.{sink} copies the committed files, zstd-compressed Parquet, and cannot honour the option "
-            f"{', '.join(f'{name}={value!r}' for name, value in refused.items())}; leave it out, or give start() a "
-            "function of (DataFrame, batch) that writes"
+            f"the format {format} copies the committed files, zstd-compressed Parquet, and cannot honour the option "
+            f"{', '.join(f'{name}={value!r}' for name, value in refused.items())}; leave it out, or write the rows of "
+            "each batch with foreachBatch(f)"
         )

@@ -1,11 +1,14 @@
-"""What the user gave as processor: how to run it, and which state variables it has."""
+"""User code of a keyed stream operator: how to run it, and which state variables it has."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
@@ -18,26 +21,68 @@ from equipoise.state.handle import RecordingHandle, VariableSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Processor = StatefulProcessor | VectorProcessor | Aggregator
-"""The three shapes of user code."""
+
+@dataclass(frozen=True)
+class GroupStateFunction:
+    """A function for ``applyInPandasWithState``.
+
+    Parameters
+    ----------
+    function
+        Called with key, pandas DataFrames and ``GroupState``.
+    state_schema
+        Schema of the state of a key.
+    timeout
+        A constant of ``GroupStateTimeout``.
+    """
+
+    function: Callable[..., Any]
+    state_schema: StructType | str
+    timeout: str
+
+    @property
+    def time_mode(self) -> str:
+        """Time mode that the timeout needs."""
+        known = {
+            GroupStateTimeout.NoTimeout: "none",
+            GroupStateTimeout.ProcessingTimeTimeout: "processingTime",
+            GroupStateTimeout.EventTimeTimeout: "eventTime",
+        }
+        if self.timeout not in known:
+            raise InvalidArgumentError(f"timeoutConf must be one of {', '.join(known)}, got {self.timeout!r}")
+        return known[self.timeout]
+
+
+Processor = StatefulProcessor | VectorProcessor | Aggregator | GroupStateFunction
+"""The shapes of user code."""
 
 
 class UserCode:
-    """A processor, looked at on the driver.
+    """User code, inspected on the driver.
 
     Parameters
     ----------
     schemas
-        Understands the schemas that the processor gives.
+        Parses the schemas that the code declares.
     processor
-        What the user gave.
+        The user's object.
     output_columns
         Names of the output columns.
     time_mode
         Time mode of the query.
+    form
+        How a ``StatefulProcessor`` receives rows: ``"pandas"`` as DataFrames, ``"rows"`` as ``Row`` objects.
     """
 
-    def __init__(self, schemas: Schemas, processor: Processor, output_columns: list[str], time_mode: str) -> None:
+    def __init__(
+        self,
+        schemas: Schemas,
+        processor: Processor,
+        output_columns: list[str],
+        time_mode: str,
+        form: str = "pandas",
+    ) -> None:
+        self.name = type(processor).__name__
         self.state_arrow: pa.Schema | None = None
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
@@ -47,6 +92,8 @@ class UserCode:
             self._initial = _names(schema)
             self.aggregator = processor if processor.can_merge else None
             processor = AggregatorProcessor(processor, schema, output_columns)
+        if isinstance(processor, GroupStateFunction) or form == "rows":
+            raise InvalidArgumentError(f"there is no runner for {self.name} in the form {form!r} yet")
         if isinstance(processor, StatefulProcessor):
             self.runner: RunnerFactory = partial(ProcessorRunner, processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)
@@ -67,11 +114,12 @@ class UserCode:
             self.state_arrow = schemas.arrow(processor.stateSchema)
         else:
             raise InvalidArgumentError(
-                f"processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got {_told(processor)}"
+                "processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got "
+                f"{described_object(processor)}"
             )
 
     def initial_columns(self, key: Sequence[str], given: Sequence[str]) -> list[str]:
-        """Columns of an initial state to use; a ``StatefulProcessor`` sees all, the others take states by name."""
+        """Return the columns of an initial state to use: all for a ``StatefulProcessor``, else those of the state."""
         if self._initial is None:
             return list(given)
         missing = [name for name in self._initial if name not in given]
@@ -87,7 +135,8 @@ def _names(schema: dict[str, Any]) -> list[str]:
     return [field["name"] for field in schema["fields"]]
 
 
-def _told(processor: object) -> str:
-    if isinstance(processor, type):
-        return f"the class {processor.__name__}; give an instance, {processor.__name__}(...)"
-    return type(processor).__name__
+def described_object(given: object) -> str:
+    """Return how to name a wrong argument in a message."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}; give an instance, {given.__name__}(...)"
+    return f"a {type(given).__name__}"

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
+from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.runs import Runs, plain_values
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, told
+from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, naming_function
 from equipoise.state.codec import RowCodec, row_codec
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
 from equipoise.state.transaction import GroupTransaction
@@ -136,7 +137,7 @@ class VectorRunner(Runner):
 
     def close(self) -> None:
         """Call ``close``."""
-        with told(self._batch_spec, "close"):
+        with naming_function(self._batch_spec, "close"):
             self._processor.close()
 
     def _process(self, batch: KeyBatch, runs: Runs) -> pa.Table | None:
@@ -213,8 +214,8 @@ class VectorRunner(Runner):
             at = here.stop
 
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionError:
-        first, last = (f"{int(runs.fingerprints[at]) % 2**64:016x}" for at in (0, -1))
-        return failed_for(self._batch_spec, "process", f" for {len(runs)} keys ({first} to {last})", error)
+        first, last = (fingerprint_text(int(runs.fingerprints[at])) for at in (0, -1))
+        return failed_for(self._batch_spec, "process", f" for {len(runs)} keys (fingerprints {first} to {last})", error)
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
