@@ -63,7 +63,7 @@ def batch(hot, share, rows=2000, seed=0):
 
 
 def query(folder, **options):
-    options = {"numPartitions": 4, "tailGroups": 64, "load": "rows", **options}
+    options = {"numPartitions": 4, "tailGroups": 64, "policy": Policy(load="rows"), **options}
     return LocalQuery(Sums(), "k", ROWS, OUT, str(folder), **options)
 
 
@@ -118,7 +118,11 @@ def test_the_work_of_a_split_key_is_counted_once_and_not_as_imbalance(tmp_path):
     assert last["imbalance_rows"] < 1.25
 
 
-@pytest.mark.parametrize("options", [{"split": False}, {"mode": "advise"}, {"hash": True}, {"orderBy": "v"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"split": False}, {"policy": Policy("advise", load="rows")}, {"placement": "hash"}, {"orderBy": "v"}],
+    ids=["split", "advise", "hash", "orderBy"],
+)
 def test_nothing_is_split_where_it_is_not_wanted(tmp_path, options):
     running, known = query(tmp_path, **options), {}
     for number in range(3):
@@ -184,7 +188,8 @@ STEPS = st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integer
     st.integers(5, 500),
 )
 def test_whatever_is_hot_the_answers_are_those_of_a_plain_loop(tmp_path_factory, story, records):
-    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, policy=Policy(minimum_gain=0.0)), {}
+    policy = Policy(load="rows", minimum_gain=0.0)
+    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, policy=policy), {}
     for number, (hot, share, partitions) in enumerate(story):
         running.rescale(partitions)
         rows = batch(hot, share, rows=400, seed=number)

@@ -215,17 +215,18 @@ class StreamWriter:
 
     def _start(self, kind: str, target: str | None) -> StatefulQuery:
         checkpoint = self._checkpoint()
+        return start_query(self._pipeline, self._sink(kind, target), checkpoint, self._trigger, self._name)
+
+    def _sink(self, kind: str, target: str | None) -> Sink:
         others = {name: value for name, value in self._options.items() if name.lower() != CHECKPOINT.lower()}
-        sink: Sink
-        if self._function is not None:
-            sink = self._function
-            if others:
-                raise InvalidArgumentError(
-                    f"foreachBatch has no option {', '.join(others)}; give it to the writer inside the function"
-                )
-        else:
-            sink = make_sink(SinkRequest(kind, target, others, self._mode, self._name))
-        return start_query(self._pipeline, sink, checkpoint, self._trigger, self._name)
+        if self._function is None:
+            return make_sink(SinkRequest(kind, target, others, self._mode, self._name))
+        if others or target:
+            raise InvalidArgumentError(
+                f"foreachBatch has no {'option ' + ', '.join(others) if others else 'path'}; give it to the writer "
+                "inside the function"
+            )
+        return self._function
 
     def _taken(self, name: str) -> str | None:
         """Return an option and forget it."""
