@@ -26,7 +26,8 @@ FENCED = (
     "this query stops and has delivered nothing of the batch"
 )
 CALLED = (
-    "It was called for key d02c1c8507b86b5a in batch 0, of which nothing was committed. Mend the function and start "
+    "It was called for the key with the fingerprint d02c1c8507b86b5a in batch 0, of which nothing was committed. "
+    "Correct the function and start "
     "the query again on the same checkpoint.\n"
 )
 
@@ -166,7 +167,7 @@ def test_a_sink_that_raises_is_named_first_and_the_batch_is_said_to_be_due(start
     line = full.__code__.co_firstlineno + 1
     said = (
         rf"^OSError in the sink \(.*test_failures.py, line {line}, in full\): the sink is full\n"
-        r"Batch 0 is committed and not delivered\. Mend the sink and start the query again"
+        r"Batch 0 is committed and not delivered\. Correct the sink and start the query again"
     )
     with pytest.raises(UserFunctionError, match=said):
         query.awaitTermination()

@@ -127,7 +127,7 @@ def test_user_code_that_failed_can_be_mended(feed, ours, spark):
     first, second, *trace = str(failure.value).splitlines()
     assert re.fullmatch(r"ValueError in handleInputRows \(.*test_redelivery.py, line \d+\): this row is poison", first)
     assert second.startswith(
-        f"It was called for key {key} in batch 1, of which nothing was committed. Mend the function"
+        f"It was called for the key with the fingerprint {key} in batch 1, of which nothing was committed. Correct the"
     )
     assert '    raise ValueError("this row is poison")' in trace
     sink = ours(source.stream(), "k", Random(), OUT)

@@ -12,8 +12,9 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from equipoise import Plan, UserFunctionError
+from equipoise import Plan, UserFunctionError, fingerprint
 from equipoise.adapt import Policy
+from equipoise.readable import fingerprint_text
 from equipoise.spark import Aggregator, LocalQuery, batch_log, read_state
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
@@ -162,9 +163,12 @@ def test_a_failing_reduce_of_a_split_key_names_the_key(tmp_path):
         running.process(batch("a", 0.7, seed=number))
     bad = batch("a", 0.7, seed=9)
     bad.loc[bad["k"] == "a", "v"] = -1
-    said = r"^ValueError in reduce \(.*, line \d+\): negative\nIt was called for key [0-9a-f]{16} in batch 3"
-    with pytest.raises(UserFunctionError, match=said):
+    said = r"^ValueError in reduce \(.*, line \d+\): negative\nIt was called for the key with the "
+    with pytest.raises(UserFunctionError, match=said) as failure:
         running.process(bad)
+    key = fingerprint("a")
+    assert f"fingerprint {fingerprint_text(key)} in batch 3" in str(failure.value)
+    assert f'with where("xxhash64(k) = {key}")' in str(failure.value)
     running.process(batch("a", 0.7, seed=9))
 
 

@@ -107,7 +107,10 @@ def test_transformations_are_checked_at_once(counts):
     assert repr(made) == "StatefulStream[twice: bigint, day: int]"
     for ask, said in (
         (lambda: counts.select("nothing"), r"select does not fit the output, .*k string, n bigint: .*nothing"),
-        (lambda: made.where("n > 1"), "where does not fit the output, which has the columns twice bigint, day int"),
+        (
+            lambda: made.where("nothing > 1"),
+            "where does not fit the output, which has the columns twice bigint, day int",
+        ),
         (lambda: counts.transform(lambda _: 7), "transform must return a DataFrame, got a int"),
         (lambda: counts.drop("k", "n"), "drop leaves no columns"),
         (lambda: counts.transform(lambda df: df.sparkSession.readStream.format("rate").load()), "is a stream"),
