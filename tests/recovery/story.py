@@ -34,9 +34,8 @@ from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery, balance, read_state
-from equipoise.spark.stream import engine, jobs
+from equipoise.spark.stream import engine, jobs, sinks
 from equipoise.spark.stream.delivery import FileSink
-from equipoise.spark.stream.sinks import parquet_sink, table_sink
 from equipoise.spark.stream.starting import start_query
 from equipoise.spark.stream.task import run_partition
 from equipoise.state import fencing, snapshots
@@ -237,7 +236,7 @@ class Local(LocalQuery):
 
     def use_parquet(self, folder, pause):
         """Deliver to files in place of ``out``."""
-        sink = Watched(parquet_sink(str(folder / "delivered"), {}), folder, pause, super()._receive)
+        sink = Watched(sinks.parquet(str(folder / "delivered")), folder, pause, super()._receive)
         self._settings = dataclasses.replace(self._settings, sink=sink)
         self._engine = self._new_engine()
 
@@ -315,8 +314,8 @@ def run_on_spark(folder, ledger, options, given):
     made = groups.transformWithStateInPandas(ledger, OUTPUT, "update", "none")
     pause = Pause(folder, given.pause_at)
     real = {
-        "parquet": lambda: parquet_sink(str(folder / "delivered"), {}),
-        "table": lambda: table_sink("story", {"path": str(folder / "delivered")}),
+        "parquet": lambda: sinks.parquet(str(folder / "delivered")),
+        "table": lambda: sinks.table("story", path=str(folder / "delivered")),
     }.get(given.sink)
     sink = Watched(real(), folder, pause) if real else sink_into(folder, given.sink_fails_at, pause)
     start_query(made._pipeline, sink, str(folder / "cp"), {"availableNow": True}, None).awaitTermination()

@@ -26,8 +26,7 @@ FENCED = (
     "this query stops and has delivered nothing of the batch"
 )
 CALLED = (
-    "It was called for the key with the fingerprint d02c1c8507b86b5a in batch 0, of which nothing was committed. "
-    "Correct the function and start "
+    "It was called for key d02c1c8507b86b5a in batch 0, of which nothing was committed. Mend the function and start "
     "the query again on the same checkpoint.\n"
 )
 

@@ -17,9 +17,8 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError, LogBrokenError, UserFunctionError
 from equipoise.spark import batch_log, read_state
-from equipoise.spark.stream import jobs
+from equipoise.spark.stream import jobs, sinks
 from equipoise.spark.stream.placement import Placement
-from equipoise.spark.stream.sinks import parquet_sink
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -200,7 +199,7 @@ def test_parquet_files_have_the_schema_of_the_output_for_every_type(feed, ours, 
     """Also for what Spark writes in a way of its own: intervals, times without a zone, and small integers."""
     schema = ", ".join(TYPES)
     source = feed("k string, v int", [("a", 1)], [("b", 2)])
-    sink = parquet_sink(str(tmp_path / "out"), {})
+    sink = sinks.parquet(str(tmp_path / "out"))
     ours(source.stream(), "k", AllTypes(), schema, sink=sink)
     found = spark.read.parquet(str(tmp_path / "out"))
     assert found.schema == spark.createDataFrame([], schema).schema

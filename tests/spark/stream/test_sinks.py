@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
-from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError
+from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError, MissingPackageError
+from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery, deliver
-from equipoise.spark.stream.formats import SinkRequest, make_sink
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.sinks import console_sink, kafka_sink, parquet_sink, table_sink
 from equipoise.storage import Storage
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
@@ -52,7 +51,7 @@ def contents(folder):
 
 
 def test_parquet_files_lie_directly_below_the_path_and_no_spark_job_runs(checkpoint, spark, tmp_path):
-    sink = parquet_sink(f"{tmp_path}/out/", {"compression": "ZSTD"})
+    sink = sinks.parquet(f"{tmp_path}/out/", compression="ZSTD")
     for delivery in (checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1), checkpoint.batch(2, [4])):
         deliver(sink, delivery)
     names = [f"part-{0:020d}-00000.parquet", f"part-{0:020d}-00001.parquet", f"part-{2:020d}-00000.parquet"]
@@ -65,23 +64,23 @@ def test_parquet_files_lie_directly_below_the_path_and_no_spark_job_runs(checkpo
 def test_a_batch_that_comes_again_changes_nothing(checkpoint, tmp_path):
     batches = [checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1, [4], [5], [6], [7], [8], [9])]
     for batch in batches:
-        deliver(parquet_sink(f"{tmp_path}/out", {}), batch)
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     before = contents(tmp_path / "out")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     for batch in [*batches, *batches]:
-        deliver(parquet_sink(f"{tmp_path}/out", {}), batch)
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == before
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
 
 
 def test_half_a_batch_is_completed(checkpoint, tmp_path):
     batch = checkpoint.batch(0, [1], [2], [3])
-    deliver(parquet_sink(f"{tmp_path}/out", {}), batch)
+    deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     before = contents(tmp_path / "out")
     (tmp_path / "out" / f"part-{0:020d}-00001.parquet").unlink()
     (tmp_path / "out" / f".part-{0:020d}-00001.parquet.half.tmp").write_bytes(b"of a driver that was killed")
     (tmp_path / "out" / ".another.tmp").write_bytes(b"of somebody else")
-    deliver(parquet_sink(f"{tmp_path}/out", {}), batch)
+    deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == before | {".another.tmp": b"of somebody else"}
 
 
@@ -96,8 +95,8 @@ def test_a_driver_that_was_taken_over_does_not_delete_the_half_copy_of_its_succe
         path.parent.mkdir(parents=True)
         path.write_bytes(b"of the successor")
     late = replace(checkpoint.batch(0, [1]), check=taken_over, empty=lambda: rows(spark))
-    into_table = table_sink(table, {"path": f"{tmp_path}/table"})
-    for sink in (parquet_sink(f"{tmp_path}/out", {}), into_table):
+    into_table = sinks.table(table, path=f"{tmp_path}/table")
+    for sink in (sinks.parquet(f"{tmp_path}/out"), into_table):
         with pytest.raises(FencedError):
             deliver(sink, late)
     assert all(path.read_bytes() == b"of the successor" for path in half)
@@ -112,7 +111,7 @@ def test_another_file_in_the_place_of_a_part_is_an_error_and_stays(checkpoint, t
     taken.parent.mkdir()
     taken.write_bytes(data)
     with pytest.raises(MismatchError, match=rf"{taken} is there with other bytes .*give the query a folder of its own"):
-        deliver(parquet_sink(f"{tmp_path}/out", {}), batch)
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == {taken.name: data}
 
 
@@ -121,20 +120,18 @@ def test_a_damaged_output_is_not_delivered(checkpoint, tmp_path):
     path = tmp_path / "cp" / batch.files[0].path
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(DamagedError, match=rf"{path.name} does not match the SHA-256 in its commit .*restore the file"):
-        deliver(parquet_sink(f"{tmp_path}/out", {}), batch)
+        deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == {}
 
 
-@pytest.mark.parametrize("make", [parquet_sink, table_sink])
+@pytest.mark.parametrize("make", [sinks.parquet, sinks.table])
 @pytest.mark.parametrize(
-    "options", [{"compression": "snappy"}, {"maxRecordsPerFile": "10"}, {"compression": "zstd", "partitionBy": "k"}]
+    "options", [{"compression": "snappy"}, {"maxRecordsPerFile": 10}, {"compression": "zstd", "partitionBy": "k"}]
 )
 def test_an_option_that_a_copy_cannot_honour_is_refused_by_name(make, options):
     name, value = list(options.items())[-1]
-    with pytest.raises(
-        InvalidArgumentError, match=rf"cannot honour the option {name}={value!r}; leave it out, or write"
-    ):
-        make("target", options)
+    with pytest.raises(InvalidArgumentError, match=rf"cannot honour the option {name}={value!r}; leave it out, or use"):
+        make("target", **options)
 
 
 @pytest.fixture
@@ -150,7 +147,7 @@ def test_a_table_is_created_and_replays_are_harmless(spark, tmp_path, table, at)
     path = {"path": f"{tmp_path}/table"} if at == "a path of its own" else {}
     first, empty, second = checkpoint.batch(0, [1, 2], [3]), checkpoint.batch(1), checkpoint.batch(2, [4])
     for batch in (first, empty, second, second, first):
-        deliver(table_sink(table, path), batch)
+        deliver(sinks.table(table, **path), batch)
     expected = [(1, "text 1", 0), (2, "text 2", 0), (3, "text 3", 0), (4, "text 4", 2)]
     assert sorted(map(tuple, spark.table(table).collect())) == expected
     assert [row[0] for row in spark.sql(f"SHOW PARTITIONS {table}").collect()] == ["batch=0", "batch=2"]
@@ -161,23 +158,22 @@ def test_a_table_with_other_columns_is_refused(spark, tmp_path, table):
     with pytest.raises(
         MismatchError, match=rf"{table} has the columns struct<n:int.*output with the batch is struct<n:big"
     ):
-        deliver(table_sink(table, {}), Checkpoint(tmp_path / "cp", spark).batch(0, [1]))
+        deliver(sinks.table(table), Checkpoint(tmp_path / "cp", spark).batch(0, [1]))
     assert spark.table(table).count() == 0
 
 
 def test_a_table_may_lie_below_any_path_and_is_checked_before_anything_is_committed(spark, tmp_path, table):
     checkpoint = Checkpoint(tmp_path / "cp", spark)
     place = f"{tmp_path}/it's a place"
-    sink = table_sink(table, {"path": place})
+    sink = sinks.table(table, path=place)
     sink.prepare(rows(spark))
     deliver(sink, checkpoint.batch(0, [1]))
-    deliver(table_sink(table, {}), checkpoint.batch(1, [2]))
+    deliver(sinks.table(table), checkpoint.batch(1, [2]))
     assert sorted(map(tuple, spark.table(table).collect())) == [(1, "text 1", 0), (2, "text 2", 1)]
     with pytest.raises(
-        MismatchError,
-        match=rf"keeps its files in .*it's a place, and the option path is {tmp_path}/other; leave",
+        MismatchError, match=rf"keeps its files in .*it's a place, and path is {tmp_path}/other; leave path"
     ):
-        table_sink(table, {"path": f"{tmp_path}/other"}).prepare(rows(spark))
+        sinks.table(table, path=f"{tmp_path}/other").prepare(rows(spark))
 
 
 def test_types_and_names_that_sql_would_need_quoted_are_taken(spark, table):
@@ -185,51 +181,165 @@ def test_types_and_names_that_sql_would_need_quoted_are_taken(spark, table):
     schema = spark.createDataFrame([], odd).schema
     schema["xs"].dataType.containsNull = False
     for _ in range(2):
-        table_sink(table, {}).prepare(spark.createDataFrame([], schema))
+        sinks.table(table).prepare(spark.createDataFrame([], schema))
     assert spark.table(table).schema.simpleString() == "struct<a b:struct<c d:int>,xs:array<int>,batch:bigint>"
 
 
 def test_an_output_column_of_the_name_of_the_partition_is_refused(spark, table):
     with pytest.raises(InvalidArgumentError, match=r"the output has a column 'batch', .*give that column another name"):
-        table_sink(table, {}).prepare(spark.createDataFrame([], "n long, batch long"))
+        sinks.table(table).prepare(spark.createDataFrame([], "n long, batch long"))
     assert not spark.catalog.tableExists(table)
 
 
 def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tmp_path, table):
     checkpoint = Checkpoint(tmp_path / "cp", spark)
     spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING json PARTITIONED BY (batch)")
-    with pytest.raises(MismatchError, match=r"has the format 'json', .*write the rows of each batch with foreachBatch"):
-        deliver(table_sink(table, {}), checkpoint.batch(0, [1]))
+    with pytest.raises(
+        MismatchError, match=r"has the format 'json', .*use foreachBatch with a function of \(DataFrame, batch\)"
+    ):
+        deliver(sinks.table(table), checkpoint.batch(0, [1]))
     spark.sql(f"DROP TABLE {table}")
     spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING parquet")
     with pytest.raises(MismatchError, match=rf"{table} is partitioned by nothing.*by batch"):
-        deliver(table_sink(table, {}), checkpoint.batch(0, [1]))
+        deliver(sinks.table(table), checkpoint.batch(0, [1]))
     assert spark.table(table).count() == 0
-
-
-def test_a_format_that_is_not_there_is_refused_by_name():
     for name in ("delta", "iceberg", "orc"):
-        with pytest.raises(InvalidArgumentError, match=rf"there is no format '{name}'; there are .*foreachBatch"):
-            make_sink(SinkRequest(name, "target"))
+        with pytest.raises(InvalidArgumentError, match=rf"cannot write a table of format '{name}'; use foreachBatch"):
+            sinks.table(table, format=name)
 
 
-def test_a_format_that_needs_a_target_is_refused_without_one():
-    for name in ("parquet", "table"):
-        with pytest.raises(InvalidArgumentError, match=rf"the format {name} needs a target; give it to start\(path\)"):
-            make_sink(SinkRequest(name))
+SPARK_SCHEMA = StructType.fromJson(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "n", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "text", "type": "string", "nullable": True, "metadata": {}},
+        ],
+    }
+)
 
 
-def test_the_console_shows_each_batch(spark, capsys):
-    console_sink({"numRows": "1", "truncate": "false"})(rows(spark, 1, 2), 7)
+def request(spark, form, target=None, name=None, schema=SPARK_SCHEMA, **options):
+    return sinks.SinkRequest(spark, schema, form, target, options, name)
+
+
+def test_an_unknown_format_is_refused_with_those_that_are_known(spark):
+    with pytest.raises(
+        InvalidArgumentError, match=r"cannot write the format 'orc'; it writes parquet, table, kafka, console, memory; "
+    ):
+        sinks.sink_of(request(spark, "orc", "out"))
+
+
+def test_files_and_tables_are_formats(checkpoint, spark, tmp_path, table):
+    deliver(sinks.sink_of(request(spark, "Parquet", f"{tmp_path}/out")), checkpoint.batch(0, [1]))
+    deliver(sinks.sink_of(request(spark, "parquet", path=f"{tmp_path}/out")), checkpoint.batch(1, [2]))
+    assert spark.read.parquet(f"{tmp_path}/out").count() == 2
+    into = sinks.sink_of(request(spark, "table", table, path=f"{tmp_path}/table"))
+    deliver(into, replace(checkpoint.batch(0, [1]), empty=lambda: rows(spark)))
+    assert spark.table(table).count() == 1
+    for wrong, message in [
+        (request(spark, "parquet"), "needs a path"),
+        (request(spark, "table"), "needs a name"),
+        (request(spark, "parquet", "out", maxRecordsPerFile=1), "cannot honour the option maxRecordsPerFile=1"),
+        (request(spark, "table", table, format="delta"), "cannot write a table of format 'delta'"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=message):
+            sinks.sink_of(wrong)
+
+
+def test_the_console_shows_each_batch_as_sparks_does(spark, capsys):
+    sinks.sink_of(request(spark, "console", numRows="1", truncate="false"))(rows(spark, 1, 2), 7)
     shown = capsys.readouterr().out
-    assert "-------- batch 7 --------" in shown
+    line = "-" * 43
+    assert shown.startswith(f"{line}\nBatch: 7\n{line}\n+---+------+\n|n  |text  |\n")
     assert "|1  |text 1|" in shown
     assert "only showing top 1 row" in shown
+    sinks.sink_of(request(spark, "console"))(rows(spark, 10**30 % 97), 0)
+    assert "only showing" not in capsys.readouterr().out
 
 
-def test_kafka_needs_to_know_where(spark):
-    for servers, topic in (("", "t"), ("s:9092", "")):
-        with pytest.raises(InvalidArgumentError, match=r"needs the options kafka\.bootstrap\.servers and topic"):
-            kafka_sink({"kafka.bootstrap.servers": servers, "topic": topic})
-    with pytest.raises(AnalysisException, match=r"(?i)failed to find data source: kafka"):
-        kafka_sink({"kafka.bootstrap.servers": "localhost:9", "topic": "t"})(rows(spark, 1), 0)
+@pytest.mark.parametrize(
+    ("form", "target", "options", "message"),
+    [
+        ("console", "out", {}, "the format console has no path, got 'out'"),
+        ("console", None, {"rows": 3}, "the format console has no option rows; it has numRows, truncate"),
+        ("console", None, {"numRows": "many"}, "numRows must be a whole number"),
+        ("console", None, {"truncate": 7}, "option truncate must be true or false, got 7"),
+        ("memory", None, {"mode": "x"}, "the format memory has no option mode; it has none"),
+        ("memory", None, {}, r"needs a name for its view; give queryName\(name\)"),
+    ],
+)
+def test_what_the_console_and_the_memory_cannot_do_is_refused(spark, form, target, options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        sinks.sink_of(request(spark, form, target, **options))
+
+
+def test_the_memory_is_a_view_in_which_a_batch_appears_once(spark):
+    sink = sinks.sink_of(request(spark, "memory", name="delivered"))
+    try:
+        assert spark.table("delivered").schema == SPARK_SCHEMA
+        assert spark.table("delivered").count() == 0
+        for batch, values in [(0, [1, 2]), (1, []), (2, [3]), (2, [3])]:
+            sink(rows(spark.newSession(), *values), batch)  # as in foreachBatch, which has a session of its own
+        expected = [(1, "text 1"), (2, "text 2"), (3, "text 3")]
+        assert sorted(map(tuple, spark.sql("SELECT * FROM delivered").collect())) == expected
+    finally:
+        spark.catalog.dropTempView("delivered")
+
+
+MESSAGES = StructType.fromJson({"type": "struct", "fields": [
+    {"name": "value", "type": "string", "nullable": True, "metadata": {}}]})  # fmt: skip
+SERVERS = {"kafka.bootstrap.servers": "localhost:9"}
+ONCE_OR_MORE = {"delivery": "at-least-once", "topic": "t", **SERVERS}
+
+
+def test_kafka_is_written_only_by_those_who_accept_at_least_once(spark):
+    for options in ({"topic": "t", **SERVERS}, {**ONCE_OR_MORE, "delivery": "exactly-once"}):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r'does not write to Kafka exactly once yet: .*option\("delivery", "at-least-once"\), or write',
+        ):
+            sinks.sink_of(request(spark, "kafka", schema=MESSAGES, **options))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (MESSAGES, {"delivery": "at-least-once", "topic": "t"}, 'needs the option "kafka.bootstrap.servers"'),
+        (MESSAGES, {"delivery": "at-least-once", **SERVERS}, r'needs a topic; give option\("topic", name\)'),
+        (SPARK_SCHEMA, ONCE_OR_MORE, r"sends the column value, .* has struct<n:bigint,text:string>; select it first"),
+        (MESSAGES, {**ONCE_OR_MORE, "acks": "all"}, r"has no option acks; it has topic, .*kafka\.\*"),
+    ],
+)
+def test_kafka_needs_to_know_what_to_send_and_where(spark, schema, options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        sinks.sink_of(request(spark, "kafka", schema=schema, **options))
+
+
+def test_a_missing_kafka_connector_is_named_before_the_query_starts(spark):
+    with pytest.raises(MissingPackageError, match=r"no Kafka connector .*spark-sql-kafka-0-10_2.13:4") as raised:
+        sinks.sink_of(request(spark, "kafka", schema=MESSAGES, **ONCE_OR_MORE))
+    assert "data source" in str(raised.value.__cause__)
+
+
+def test_rows_go_to_kafka_by_sparks_own_writer_without_our_option(spark, monkeypatch):
+    monkeypatch.setattr(sinks, "_require_kafka", lambda *_: None)
+    sent = []
+
+    class Writer:
+        def format(self, name):
+            sent.append(name)
+            return self
+
+        def options(self, **options):
+            sent.append(options)
+            return self
+
+        def save(self):
+            sent.append("saved")
+
+    class Rows:
+        write = Writer()
+
+    sinks.sink_of(request(spark, "kafka", schema=MESSAGES, **ONCE_OR_MORE))(Rows(), 3)
+    assert sent == ["kafka", {"topic": "t", **SERVERS}, "saved"]

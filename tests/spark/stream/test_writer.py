@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from equipoise import InvalidArgumentError, UserFunctionError
 from equipoise.spark import Aggregator, StreamWriter, balance
+from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery
-from equipoise.spark.stream.sinks import parquet_sink
 from equipoise.spark.stream.transformed_files import TransformedFiles
 from equipoise.storage import Storage
 
@@ -65,8 +65,8 @@ def counts(spark):
             lambda writer: writer.start("out"),
             r"no checkpoint, which holds its state; call option\(",
         ),
-        (lambda writer: writer.start("out", format="delta", checkpointLocation="c"), "there is no format 'delta'"),
-        (lambda writer: writer.start(checkpointLocation="c"), "the format parquet needs a target"),
+        (lambda writer: writer.start("out", format="delta", checkpointLocation="c"), "cannot write the format 'delta'"),
+        (lambda writer: writer.start(checkpointLocation="c"), "the format parquet needs a path"),
         (lambda writer: writer.toTable("t", format="delta", checkpointLocation="c"), "cannot write a table of format"),
         (lambda writer: writer.start("o", checkpointLocation="c", compression="gzip"), "the option compression='gzip'"),
         (lambda writer: writer.foreachBatch(print).start("out", checkpointLocation="c"), "foreachBatch has no path"),
@@ -109,7 +109,7 @@ def test_transformations_are_checked_at_once(counts):
         (lambda: counts.select("nothing"), r"select does not fit the output, .*k string, n bigint: .*nothing"),
         (
             lambda: made.where("nothing > 1"),
-            "where does not fit the output, which has the columns twice bigint, day int",
+            "where does not fit the output, .* twice bigint, day int: ",
         ),
         (lambda: counts.transform(lambda _: 7), "transform must return a DataFrame, got a int"),
         (lambda: counts.drop("k", "n"), "drop leaves no columns"),
@@ -201,11 +201,11 @@ def test_a_batch_whose_transformed_files_are_listed_is_not_transformed_again(spa
     schema = spark.range(0).select(F.rand().alias("x")).toArrow().schema
     delivery = Delivery(3, storage, [], rows, lambda: spark.range(0), check=lambda: None)
     for _ in range(2):
-        TransformedFiles(parquet_sink(f"{tmp_path}/out", {}), schema).deliver(delivery)
+        TransformedFiles(sinks.parquet(f"{tmp_path}/out"), schema).deliver(delivery)
     first = {path.name: path.read_bytes() for path in Path(tmp_path, "out").iterdir()}
     assert asked == [1]
     shutil.rmtree(tmp_path / "out")
-    TransformedFiles(parquet_sink(f"{tmp_path}/out", {}), schema).deliver(delivery)
+    TransformedFiles(sinks.parquet(f"{tmp_path}/out"), schema).deliver(delivery)
     assert {path.name: path.read_bytes() for path in Path(tmp_path, "out").iterdir()} == first
 
 
@@ -216,5 +216,5 @@ def test_a_driver_that_was_taken_over_delivers_nothing_transformed(spark, tmp_pa
     rows = spark.range(5)
     delivery = Delivery(0, Storage(str(tmp_path / "cp")), [], lambda: rows, lambda: rows, check=taken_over)
     with pytest.raises(RuntimeError, match="taken over"):
-        TransformedFiles(parquet_sink(f"{tmp_path}/out", {}), rows.toArrow().schema).deliver(delivery)
+        TransformedFiles(sinks.parquet(f"{tmp_path}/out"), rows.toArrow().schema).deliver(delivery)
     assert not (tmp_path / "out").exists()

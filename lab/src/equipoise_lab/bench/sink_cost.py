@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery
-from equipoise.spark.stream.sinks import parquet_sink
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage
 from equipoise_lab.bench.harness import Context, Result
@@ -62,7 +62,7 @@ def _files(storage: Storage, size: int, seed: int) -> list[OutputFile]:
 
 
 def _delivered(storage: Storage, files: list[OutputFile], batch: int, path: str) -> float:
-    sink = parquet_sink(path, {})
+    sink = sinks.parquet(path)
     start = time.perf_counter()
     sink.deliver(Delivery(batch, storage, files, rows=lambda: None, empty=lambda: None, check=lambda: None))
     return time.perf_counter() - start

@@ -18,7 +18,7 @@ from equipoise.spark.stream.description import advice_text, described_page, desc
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.pipeline import make_pipeline, require_columns, storable_schema
 from equipoise.spark.stream.stateful_stream import StatefulStream
-from equipoise.spark.stream.user_code import GroupStateFunction, Processor, UserCode, described_object
+from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object
 from equipoise.spark.stream.vectorised import VectorProcessor
 from equipoise.spark.stream.writer import output_mode
 from equipoise.state.timers import time_mode
@@ -130,8 +130,10 @@ class KeyedStream:
             A constant of ``GroupStateTimeout``.
         """
         output_mode(outputMode)
-        function = GroupStateFunction(func, stateStructType, timeoutConf)
-        return self._stateful(function, outputStructType, mode=function.time_mode)
+        raise InvalidArgumentError(
+            f"applyInPandasWithState has no runner for {func!r}, {outputStructType!r}, {stateStructType!r}, "
+            f"{timeoutConf!r}; use transformWithStateInPandas"
+        )
 
     def aggregate(
         self,
@@ -240,7 +242,7 @@ class KeyedStream:
 
     def _transform_with_state(
         self,
-        form: str,
+        form: Form,
         processor: StatefulProcessor,
         output: StructType | str,
         mode: str,
@@ -276,7 +278,7 @@ class KeyedStream:
         initial: InitialState | None = None,
         *,
         mode: str = "none",
-        form: str = "pandas",
+        form: Form = "pandas",
     ) -> StatefulStream:
         columns = [field["name"] for field in storable_schema(self._schemas, output)["fields"]]
         code = UserCode(self._schemas, processor, columns, mode, form)

@@ -25,7 +25,7 @@ from equipoise.spark.stream.opening import open_query
 from equipoise.spark.stream.options import Placement, StreamOptions
 from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.settings import QueryDefinition, Watermark
-from equipoise.spark.stream.user_code import Processor, UserCode
+from equipoise.spark.stream.user_code import Form, Processor, UserCode
 from equipoise.state.cache import GroupCache
 from equipoise.state.codec import KeyCodec, RowCodec
 from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
@@ -151,7 +151,7 @@ class LocalQuery(Overridable):
         clock: Callable[[], int] = wall_clock,
         batchRows: int = 10_000,  # noqa: N803 - as the others
         timezone: str = "UTC",
-        form: str = "pandas",
+        form: Form = "pandas",
     ) -> None:
         if checkpointLocation is None:
             checkpointLocation = tempfile.mkdtemp(prefix="equipoise-")  # noqa: N806 - Spark's own name

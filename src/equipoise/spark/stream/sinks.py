@@ -1,18 +1,39 @@
-"""The sinks ``parquet`` and ``table``, which copy the committed files of a batch, exactly once.
+"""Formats that a stream can be written to. After a crash or a stop a sink may be given the last batch again.
 
-A sink may receive the last batch again after a crash or a stop. A committed batch never changes, so these sinks never
-replace anything. They copy the committed files to names that follow from the batch and the place of the file in it. An
-existing copy with the same bytes is left alone; other bytes are an error. A driver that was taken over while it was
-paused inside the sink therefore changes nothing when it wakes up.
+==============  ===================================================================================================
+format          a batch that comes again
+==============  ===================================================================================================
+parquet, table  changes nothing: exactly once
+memory          appears once; the rows are in the driver's memory, for tests
+console         is printed again
+kafka           is sent again: at least once
+==============  ===================================================================================================
+
+A committed batch never changes, so ``parquet`` and ``table`` never replace anything. They copy the committed files to
+names that follow from the batch and the place of the file in it. A copy that is there already is left alone if its
+bytes are the same, and is an error otherwise. A driver that was taken over, paused inside the sink and wakes up,
+therefore changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructField, StructType
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from equipoise.errors import AlreadyExistsError, DamagedError, InvalidArgumentError, MismatchError
+from equipoise.arguments import whole
+from equipoise.errors import (
+    AlreadyExistsError,
+    DamagedError,
+    InvalidArgumentError,
+    MismatchError,
+    MissingPackageError,
+)
+from equipoise.spark.rows.cluster import is_connect
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
 from equipoise.state.log import OutputFile
 from equipoise.storage import Storage, StoredFile, canonical
@@ -23,81 +44,203 @@ BATCH = "batch"
 _PART = "part-"
 _COPIES = 4  # files that are copied at a time
 _COMPRESSION = "zstd"
+_AT_LEAST_ONCE = "at-least-once"
+_FLAGS = {"true": True, "false": False}
 
 
-def parquet_sink(path: str, options: Mapping[str, str]) -> "ParquetFiles":
-    """Write Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
+@dataclass(frozen=True)
+class SinkRequest:
+    """What ``writeStream`` was asked to write to.
+
+    Parameters
+    ----------
+    spark
+        The user's session.
+    schema
+        Schema of the rows.
+    format
+        Name of the format.
+    target
+        Path, or name of a table; ``None`` where none was given.
+    options
+        Options of the writer, without ``checkpointLocation``.
+    query_name
+        ``queryName``, if any.
+    """
+
+    spark: SparkSession
+    schema: StructType
+    format: str
+    target: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    query_name: str | None = None
+
+
+def sink_of(request: SinkRequest) -> Sink:
+    """Make the sink of a format, or say what is wrong with the request."""
+    make = FORMATS.get(str(request.format).lower())
+    if make is None:
+        raise InvalidArgumentError(
+            f"equipoise cannot write the format {request.format!r}; it writes {', '.join(FORMATS)}; write others with "
+            "foreachBatch"
+        )
+    return make(request)
+
+
+def parquet(path: str, **options: Any) -> FileSink:
+    """Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
 
     A batch is one or more files, which appear one after the other.
 
     Parameters
     ----------
     path
-        Folder of this query alone, a local path or a URI.
-    options
-        The files are copies, compressed with zstd; an option that asks for anything else is refused.
+        A folder of this query alone, a local path or a URI.
+    **options
+        Of Spark's writer. The files are copies, compressed with zstd; an option that asks for anything else is refused.
     """
     _require_no_options("parquet", options)
     return ParquetFiles(Storage(path))
 
 
-def table_sink(name: str, options: Mapping[str, str]) -> "ParquetTable":
-    """Write a Parquet table of the catalog, partitioned by ``batch``; exactly once.
+def table(name: str, *, format: str = "parquet", path: str | None = None, **options: Any) -> FileSink:  # noqa: A002 - Spark's own name
+    """A Parquet table of the catalog, partitioned by ``batch``; exactly once.
 
     Parameters
     ----------
     name
-        Table of this query alone; it is created if it does not exist. An existing one must have the columns of the
-        output, and ``batch`` as its last column and only partition.
-    options
-        ``path``: where a new table keeps its files; default where the catalog puts them. An existing table must be
-        there. Others as for ``parquet_sink``.
+        A table of this query alone; it is created if it does not exist. One that exists must have the output's
+        columns, and ``batch`` as its last column and only partition.
+    format
+        ``parquet``; other formats keep a log of their own, to which files cannot be copied.
+    path
+        Where a new table keeps its files; default: where the catalog puts them. A table that exists must be there.
+    **options
+        As for ``parquet``.
     """
-    given = {key.lower(): value for key, value in options.items()}
-    path = given.get("path")
-    _require_no_options("table", {key: value for key, value in options.items() if key.lower() != "path"})
+    if str(format).lower() != "parquet":
+        raise InvalidArgumentError(
+            f"toTable copies Parquet files and cannot write a table of format {format!r}; use foreachBatch with a "
+            "function of (DataFrame, batch) that appends with the format's own transaction number, for example "
+            "Delta's txnAppId and txnVersion"
+        )
+    _require_no_options("table", options)
     return ParquetTable(name, path)
 
 
-def console_sink(options: Mapping[str, str]) -> Sink:
-    """Print each batch; a batch that is delivered again is printed again.
+def _parquet(request: SinkRequest) -> Sink:
+    options = dict(request.options)
+    path = options.pop("path", None)
+    if not (request.target or path):
+        raise InvalidArgumentError("the format parquet needs a path; give start(path)")
+    return parquet(request.target or path, **options)
 
-    Parameters
-    ----------
-    options
-        ``numRows``, 20 by default, and ``truncate``, true by default, as Spark's console has them.
-    """
-    given = {key.lower(): value for key, value in options.items()}
-    rows, truncate = int(given.get("numrows", "20")), given.get("truncate", "true") == "true"
+
+def _table(request: SinkRequest) -> Sink:
+    if not request.target:
+        raise InvalidArgumentError("a table needs a name; use toTable(name)")
+    return table(request.target, **request.options)
+
+
+def _console(request: SinkRequest) -> Sink:
+    """Print each batch as Spark's console does; a batch that comes again is printed again."""
+    options = _known_options(request, "numRows", "truncate")
+    rows = _number("numRows", options.get("numrows", 20))
+    truncate = _flag("truncate", options.get("truncate", True))
 
     def write(df: DataFrame, batch: int) -> None:
-        print(f"-------- batch {batch} --------")  # noqa: T201 - printing is its purpose
+        line = "-" * 43
+        print(f"{line}\nBatch: {batch}\n{line}")  # noqa: T201 - printing is what it is for
         df.show(rows, truncate=truncate)
 
     return write
 
 
-def kafka_sink(options: Mapping[str, str]) -> Sink:
-    """Write to a Kafka topic with Spark's connector; a batch that is delivered again is sent again.
+def _memory(request: SinkRequest) -> Sink:
+    """Collect all rows in the driver's memory, as a temporary view that has the query's name; for tests."""
+    _known_options(request)
+    name, spark = request.query_name, request.spark
+    if not name:
+        raise InvalidArgumentError("the format memory needs a name for its view; give queryName(name)")
+    if is_connect(spark):
+        raise InvalidArgumentError(
+            "the format memory keeps the rows in the process that runs the batches, which on Spark Connect is not "
+            "this one; write parquet, or use foreachBatch"
+        )
+    return MemoryView(spark, request.schema, name)
 
-    Parameters
-    ----------
-    options
-        ``kafka.bootstrap.servers`` and ``topic``; others are handed to the connector. A row without a column ``value``
-        is sent as JSON.
-    """
-    if not options.get("kafka.bootstrap.servers") or not options.get("topic"):
-        raise InvalidArgumentError("the format kafka needs the options kafka.bootstrap.servers and topic")
+
+def _kafka(request: SinkRequest) -> Sink:
+    """Send the rows with Spark's own connector, at least once; the rows are as Spark's Kafka sink takes them."""
+    options = _known_options(request, "topic", "includeHeaders", "delivery", prefix="kafka.")
+    if str(options.pop("delivery", "exactly-once")).lower() != _AT_LEAST_ONCE:
+        raise InvalidArgumentError(
+            "equipoise does not write to Kafka exactly once yet: a batch that is delivered again after a crash or a "
+            f'stop is sent again; accept that with option("delivery", "{_AT_LEAST_ONCE}"), or write parquet'
+        )
+    if "kafka.bootstrap.servers" not in options:
+        raise InvalidArgumentError('the format kafka needs the option "kafka.bootstrap.servers"')
+    types = {each.name.lower(): each.dataType for each in request.schema.fields}
+    if not isinstance(types.get("value"), StringType | BinaryType):
+        raise InvalidArgumentError(
+            "the format kafka sends the column value, a string or binary, and the output has "
+            f"{request.schema.simpleString()}; select it first, for example "
+            '.select(F.to_json(F.struct("*")).alias("value"))'
+        )
+    if "topic" not in options and "topic" not in types:
+        raise InvalidArgumentError('the format kafka needs a topic; give option("topic", name), or a column topic')
+    _require_kafka(request.spark, str(options["kafka.bootstrap.servers"]))
 
     def write(df: DataFrame, batch: int) -> None:  # noqa: ARG001 - the name belongs to the protocol
-        sent = df if "value" in df.columns else df.selectExpr("to_json(struct(*)) AS value")
-        sent.write.format("kafka").options(**options).save()
+        df.write.format("kafka").options(**options).save()
 
     return write
 
 
+FORMATS: dict[str, Callable[[SinkRequest], Sink]] = {
+    "parquet": _parquet,
+    "table": _table,
+    "kafka": _kafka,
+    "console": _console,
+    "memory": _memory,
+}
+"""Makes the sink of each format."""
+
+
+class MemoryView:
+    """A temporary view of all rows that were delivered; for tests.
+
+    A batch that comes again replaces itself. The rows are gone when the query is started anew.
+
+    Parameters
+    ----------
+    spark
+        The session that sees the view.
+    schema
+        Schema of the rows.
+    name
+        Name of the view.
+    """
+
+    def __init__(self, spark: SparkSession, schema: StructType, name: str) -> None:
+        self._spark, self._schema, self._name = spark, schema, name
+        self._batches: dict[int, pa.Table] = {}
+        self._show()
+
+    def __call__(self, df: DataFrame, batch: int) -> None:
+        """Add a batch to the view."""
+        self._batches[batch] = df.toArrow()
+        self._show()
+
+    def _show(self) -> None:
+        rows = [self._batches[batch] for batch in sorted(self._batches)]
+        # one chunk: createDataFrame of Spark 4.3 loses the chunks after an empty one
+        found: Any = pa.concat_tables(rows).combine_chunks() if rows else []
+        self._spark.createDataFrame(found, self._schema).createOrReplaceTempView(self._name)
+
+
 class ParquetFiles(FileSink):
-    """Copies the committed files to a folder.
+    """Copies of the committed files, directly below a folder.
 
     Parameters
     ----------
@@ -117,7 +260,7 @@ class ParquetFiles(FileSink):
 
 
 class ParquetTable(FileSink):
-    """Copies the committed files to a table, each batch to its own partition.
+    """Copies of the committed files, in the partition of their batch.
 
     Parameters
     ----------
@@ -136,7 +279,7 @@ class ParquetTable(FileSink):
         self._target = Storage(self._location(empty))
 
     def deliver(self, delivery: Delivery) -> None:
-        """Copy the files of a batch and add its partition to the catalog."""
+        """Copy the files of a batch and tell the catalog of its partition."""
         empty: DataFrame = delivery.empty()
         if self._target is None:
             self.prepare(empty)
@@ -153,7 +296,7 @@ class ParquetTable(FileSink):
         spark = empty.sparkSession
         if BATCH in empty.columns:
             raise InvalidArgumentError(
-                f"the output has a column {BATCH!r}, which the sink adds to its table; give that column another name"
+                f"the output has a column {BATCH!r}, which toTable adds to its table; give that column another name"
             )
         expected = StructType([*empty.schema.fields, StructField(BATCH, LongType())])
         create = f"CREATE TABLE IF NOT EXISTS {self._name} ({expected.toDDL()}) USING parquet PARTITIONED BY ({BATCH})"
@@ -170,7 +313,7 @@ class ParquetTable(FileSink):
         partitions = [column.name for column in spark.catalog.listColumns(self._name) if column.isPartition]
         if partitions != [BATCH]:
             raise MismatchError(
-                f"the table {self._name} is partitioned by {', '.join(partitions) or 'nothing'}, and the sink "
+                f"the table {self._name} is partitioned by {', '.join(partitions) or 'nothing'}, and toTable "
                 f"copies each batch into a partition of its own; give a table partitioned by {BATCH}, or a new name"
             )
         described = {
@@ -179,14 +322,14 @@ class ParquetTable(FileSink):
         provider = described.get("Provider", "").lower()
         if provider != "parquet" or "Location" not in described:
             raise MismatchError(
-                f"the table {self._name} has the format {provider or 'unknown'!r}, and the sink copies Parquet "
-                "files; write the rows of each batch with foreachBatch(f)"
+                f"the table {self._name} has the format {provider or 'unknown'!r}, and toTable copies Parquet files; "
+                "use foreachBatch with a function of (DataFrame, batch) that writes to it"
             )
         location = str(described["Location"])
         if self._path is not None and canonical(location) != canonical(self._path):
             raise MismatchError(
-                f"the table {self._name} keeps its files in {location}, and the option path is {self._path}; leave "
-                "it out, or give a new name"
+                f"the table {self._name} keeps its files in {location}, and path is {self._path}; leave path out, or "
+                "give a new name"
             )
         return location
 
@@ -233,12 +376,57 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
         ) from error
 
 
-def _require_no_options(format: str, options: Mapping[str, str]) -> None:  # noqa: A002 - Spark's own name
-    known = ("compression", _COMPRESSION)
-    refused = {name: value for name, value in options.items() if (name.lower(), value.lower()) != known}
+def _require_no_options(sink: str, options: dict[str, Any]) -> None:
+    asked = {(name, str(value).lower()): value for name, value in options.items()}
+    refused = {name: value for (name, text), value in asked.items() if (name, text) != ("compression", _COMPRESSION)}
     if refused:
         raise InvalidArgumentError(
-            f"the format {format} copies the committed files, zstd-compressed Parquet, and cannot honour the option "
-            f"{', '.join(f'{name}={value!r}' for name, value in refused.items())}; leave it out, or write the rows of "
-            "each batch with foreachBatch(f)"
+            f"the format {sink} copies the committed files, zstd-compressed Parquet, and cannot honour the option "
+            f"{', '.join(f'{name}={value!r}' for name, value in refused.items())}; leave it out, or use foreachBatch "
+            "with a function of (DataFrame, batch) that writes"
         )
+
+
+def _known_options(request: SinkRequest, *known: str, prefix: str | None = None) -> dict[str, Any]:
+    """The options with their names in lower case, as Spark compares them; refuses a path and unknown options."""
+    if request.target is not None:
+        raise InvalidArgumentError(f"the format {request.format} has no path, got {request.target!r}; leave it out")
+    given = {name.lower(): value for name, value in request.options.items()}
+    names = {name.lower() for name in known}
+    refused = [
+        name
+        for name in request.options
+        if name.lower() not in names and not (prefix and name.lower().startswith(prefix))
+    ]
+    if refused:
+        takes = [*known, *([f"{prefix}*"] if prefix else [])]
+        raise InvalidArgumentError(
+            f"the format {request.format} has no option {', '.join(refused)}; it has {', '.join(takes) or 'none'}"
+        )
+    return given
+
+
+def _number(name: str, value: Any) -> int:
+    return whole(name, int(value) if isinstance(value, str) and value.isdigit() else value, 1)
+
+
+def _flag(name: str, value: Any) -> bool:
+    known = _FLAGS.get(str(value).lower())
+    if known is None:
+        raise InvalidArgumentError(f"option {name} must be true or false, got {value!r}")
+    return known
+
+
+def _require_kafka(spark: SparkSession, servers: str) -> None:
+    """Look the connector up, without a connection."""
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", "any")
+    try:
+        reader.load().schema  # noqa: B018 - Connect looks it up only now
+    except AnalysisException as error:
+        if "failed to find data source: kafka" not in str(error).lower():
+            raise
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        raise MissingPackageError(
+            f"Spark has no Kafka connector in this session; start it with the package, for example spark.jars.packages "
+            f"{package}"
+        ) from error

@@ -1,14 +1,11 @@
 """User code of a keyed stream operator: how to run it, and which state variables it has."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
@@ -21,40 +18,12 @@ from equipoise.state.handle import RecordingHandle, VariableSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Processor = StatefulProcessor | VectorProcessor | Aggregator
+"""The three shapes of user code."""
 
-@dataclass(frozen=True)
-class GroupStateFunction:
-    """A function for ``applyInPandasWithState``.
-
-    Parameters
-    ----------
-    function
-        Called with key, pandas DataFrames and ``GroupState``.
-    state_schema
-        Schema of the state of a key.
-    timeout
-        A constant of ``GroupStateTimeout``.
-    """
-
-    function: Callable[..., Any]
-    state_schema: StructType | str
-    timeout: str
-
-    @property
-    def time_mode(self) -> str:
-        """Time mode that the timeout needs."""
-        known = {
-            GroupStateTimeout.NoTimeout: "none",
-            GroupStateTimeout.ProcessingTimeTimeout: "processingTime",
-            GroupStateTimeout.EventTimeTimeout: "eventTime",
-        }
-        if self.timeout not in known:
-            raise InvalidArgumentError(f"timeoutConf must be one of {', '.join(known)}, got {self.timeout!r}")
-        return known[self.timeout]
-
-
-Processor = StatefulProcessor | VectorProcessor | Aggregator | GroupStateFunction
-"""The shapes of user code."""
+Form = Literal["pandas", "rows"]
+"""What a ``StatefulProcessor`` receives: the frames of ``transformWithStateInPandas``, or the ``Row`` objects of
+``transformWithState``."""
 
 
 class UserCode:
@@ -80,7 +49,7 @@ class UserCode:
         processor: Processor,
         output_columns: list[str],
         time_mode: str,
-        form: str = "pandas",
+        form: Form = "pandas",
     ) -> None:
         self.name = type(processor).__name__
         self.state_arrow: pa.Schema | None = None
@@ -92,8 +61,8 @@ class UserCode:
             self._initial = _names(schema)
             self.aggregator = processor if processor.can_merge else None
             processor = AggregatorProcessor(processor, schema, output_columns)
-        if isinstance(processor, GroupStateFunction) or form == "rows":
-            raise InvalidArgumentError(f"there is no runner for {self.name} in the form {form!r} yet")
+        if form == "rows":  # the runner of the Row form is chosen here
+            raise InvalidArgumentError("transformWithState has no runner; use transformWithStateInPandas")
         if isinstance(processor, StatefulProcessor):
             self.runner: RunnerFactory = partial(ProcessorRunner, processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)

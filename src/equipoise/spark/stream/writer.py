@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.stream.delivery import Sink
-from equipoise.spark.stream.formats import SinkRequest, make_sink
 from equipoise.spark.stream.pipeline import Pipeline
 from equipoise.spark.stream.query import StatefulQuery
+from equipoise.spark.stream.sinks import SinkRequest, sink_of
 from equipoise.spark.stream.starting import start_query
 
 CHECKPOINT = "checkpointLocation"
@@ -34,7 +34,6 @@ class StreamWriter:
         self._pipeline = pipeline
         self._format = _DEFAULT_FORMAT
         self._function: Callable[[DataFrame, int], None] | None = None
-        self._mode = "append"
         self._trigger: dict[str, Any] = {}
         self._name: str | None = None
         self._options: dict[str, str] = {}
@@ -73,7 +72,7 @@ class StreamWriter:
 
     def outputMode(self, outputMode: str) -> "StreamWriter":  # noqa: N802, N803 - Spark's own names
         """Set the output mode, ``"append"`` or ``"update"``. Rows are delivered as the operator yields them."""
-        self._mode = output_mode(outputMode)
+        output_mode(outputMode)
         return self
 
     def queryName(self, queryName: str) -> "StreamWriter":  # noqa: N802, N803 - Spark's own names
@@ -220,7 +219,9 @@ class StreamWriter:
     def _sink(self, kind: str, target: str | None) -> Sink:
         others = {name: value for name, value in self._options.items() if name.lower() != CHECKPOINT.lower()}
         if self._function is None:
-            return make_sink(SinkRequest(kind, target, others, self._mode, self._name))
+            pipeline = self._pipeline
+            schema = pipeline.empty().schema
+            return sink_of(SinkRequest(pipeline.spark, schema, kind, target, others, self._name))
         if others or target:
             raise InvalidArgumentError(
                 f"foreachBatch has no {'option ' + ', '.join(others) if others else 'path'}; give it to the writer "
