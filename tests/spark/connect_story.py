@@ -40,7 +40,7 @@ def batch(spark, folder):
     handle = balance(df, "k", 4, history=str(folder / "history"))
     ours = handle.groupBy().applyInPandas(summary, schema)
     assertDataFrameEqual(ours, df.groupBy("k").applyInPandas(summary, schema))
-    assert handle.wait_for_batch_log(30)
+    assert handle.wait_for_history(30)
 
     second = balance(df, "k", 4, history=str(folder / "history"))
     assert second.loads.rows == 3000
@@ -139,6 +139,12 @@ def streams(spark, folder):
     assert not batch_log(checkpoint, spark=spark).dataframe().orderBy("batch").collect()[-1].delivered
     writer.trigger(availableNow=True).start(out).awaitTermination()
     assert parts(out, 3) == delivered
+
+    doubled = made.where(F.col("n") > 0).withColumn("n", F.col("n") * 2).transform(lambda df: df.orderBy("k"))
+    again = doubled.writeStream.option("checkpointLocation", f"{checkpoint}-2").trigger(availableNow=True)
+    again.start(f"{out}-2").awaitTermination()
+    last = spark.read.option("pathGlobFilter", f"part-{3:020d}-*.parquet").parquet(f"{out}-2").collect()
+    assert {row.k: (row.n // 2, row.total) for row in last} == expected(spark, files)
 
 
 if __name__ == "__main__":

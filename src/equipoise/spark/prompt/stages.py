@@ -177,7 +177,7 @@ def _prompt(table: pa.Table, buckets: int) -> NDArray[np.int32]:
     sizes = np.ones(table.num_rows)
     if PART in table.column_names:
         sizes = np.array([part.rows for part in _parts(table)], dtype=np.float64)
-    split = table[SPLIT].fill_null(value=True).to_numpy()[first]
+    split = table[SPLIT].fill_null(fill_value=True).to_numpy()[first]
     clusters = np.bincount(inverse, sizes, len(keys))
     return np.asarray(prompt_buckets(keys, clusters, split, buckets)[inverse])
 
