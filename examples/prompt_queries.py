@@ -200,10 +200,11 @@ def run(spark: SparkSession, name: str, folder: Path, *, rows: int, rate: int, s
 
     kind = schema.split(query.key + " ")[1].split(",")[0]
     output = f"{query.key} {kind}, {sums.bufferSchema}"
-    started = microbatch(
+    made = microbatch(
         stream.load(), query.key, sums, output, 4, map=query.map, spool=str(folder / "spool"), interval=interval,
         window=slides * interval, slide=interval,
-    ).start(sink, str(folder / "checkpoint"))  # fmt: skip
+    )  # fmt: skip
+    started = made.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint")).start()
     wanted = reference(spark, query, folder / "rows.parquet", slides)
     until = time.monotonic() + 600
     while not same(total(results), wanted) and time.monotonic() < until:

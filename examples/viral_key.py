@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise.requirements import require_java
-from equipoise.spark import history, read_state, sinks, stateful
+from equipoise.spark import balance, batch_log, read_state
 
 SLOTS, PARTITIONS, BATCHES, ROWS = 8, 16, 4, 3000
 
@@ -57,12 +57,15 @@ def run(spark: SparkSession, folder: str, name: str, **options: Any) -> list[tup
     """Run the stream to its end, print what became of each batch, and give the final state."""
     stream = spark.readStream.schema("host string").option("maxFilesPerTrigger", 1).parquet(f"{folder}/visits")
     checkpoint = f"{folder}/{name}"
-    prepared = stateful(stream, "host", Visits(), "host string, n long", PARTITIONS, **options)
+    visits = balance(stream, "host", numPartitions=PARTITIONS, **options).transformWithStateInPandas(
+        Visits(), "host string, n long", outputMode="update", timeMode="none"
+    )
+    writer = visits.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(availableNow=True)
     start = time.perf_counter()
-    query = prepared.start(sinks.parquet(f"{folder}/{name}-out"), checkpoint, trigger={"availableNow": True})
+    query = writer.start(f"{folder}/{name}-out")
     query.awaitTermination()
     print(f"\n{name}: {time.perf_counter() - start:.1f} s")
-    for row in history(checkpoint).dataframe().orderBy("batch").collect():
+    for row in batch_log(checkpoint).dataframe().orderBy("batch").collect():
         print(
             f"  batch {row.batch}  {row.seconds:4.1f} s  imbalance {row.imbalance_rows:.2f}  {row.action}: {row.reason}"
         )
@@ -78,7 +81,7 @@ def main() -> None:
     folder = tempfile.mkdtemp()
     try:
         write_visits(spark, f"{folder}/visits")
-        theirs = run(spark, folder, "plain-hash", hash=True)
+        theirs = run(spark, folder, "plain-hash", placement="hash")
         ours = run(spark, folder, "balanced")
         print("\nsame result:", ours == theirs)
     finally:

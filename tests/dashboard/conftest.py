@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from equipoise.adapt import Policy
 from equipoise.dashboard import DashboardServer, Watcher
 from equipoise.spark import Aggregator, LocalQuery
 from equipoise.spark.stream import engine
@@ -43,7 +44,7 @@ class Story:
             self.folder,
             numPartitions=PARTITIONS,
             tailGroups=GROUPS,
-            load="rows",
+            policy=Policy(load="rows"),
             **options,
         )
 

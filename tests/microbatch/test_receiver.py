@@ -16,7 +16,7 @@ from equipoise.microbatch import receiver as module
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import Cutting, Receiver, cut_table, require_columns
-from equipoise.microbatch.spool import BUCKET, Spool
+from equipoise.microbatch.spool import BUCKET, SPLIT, Spool
 
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
 INTERVAL = 0.1
@@ -85,9 +85,10 @@ def test_blocks_hold_every_row_once_and_tell_which_keys_are_split(keys, count, m
     homes = Counter(key for block in found for key in set(block["key"].to_pylist()))
     buckets = {}
     for block in found:
-        for key, bucket in zip(block["key"].to_pylist(), block[BUCKET].to_pylist(), strict=True):
-            assert bucket % 2 == (homes[key] > 1)
-            assert 0 <= bucket // 2 < 3
+        columns = (block[name].to_pylist() for name in ("key", BUCKET, SPLIT))
+        for key, bucket, split in zip(*columns, strict=True):
+            assert split == (homes[key] > 1)
+            assert 0 <= bucket < 3
             assert buckets.setdefault(key, bucket) == bucket
     assert all(row["at"] == rows["at"][row["at"]].as_py() for block in found for row in block.to_pylist())
 

@@ -76,10 +76,9 @@ def test_every_error_code_has_a_way_out():
 
 
 def test_every_option_of_a_query_is_explained():
-    from equipoise.spark import stateful
+    from equipoise.spark.stream.options import StreamOptions
 
-    given = set(inspect.signature(stateful).parameters) - {"stream", "key", "processor", "outputSchema", "policy"}
-    options = given | {field.name for field in fields(Policy)}
+    options = {field.name for kind in (StreamOptions, Policy) for field in fields(kind)}
     assert not [name for name in options if f"`{name}`" not in PAGES["operations/tuning.md"]]
 
 

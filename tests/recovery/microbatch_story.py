@@ -98,10 +98,11 @@ def main(folder, *, connect, cluster):
     stream = spark.readStream.format("equipoise").options(
         schema="key bigint", key="key", spool=str(folder / "spool"), feed="rows", interval=INTERVAL, blocks=2, buckets=2
     )
-    query = microbatch(
+    counts = microbatch(
         stream.load(), "key", count, "key bigint, n bigint", partitions, spool=str(folder / "spool"), interval=INTERVAL,
         window=LENGTH * INTERVAL, slide=INTERVAL, retain=2,
-    ).start(sink_to(str(folder)), str(folder / "cp"))  # fmt: skip
+    )  # fmt: skip
+    query = counts.writeStream.foreachBatch(sink_to(str(folder))).start(checkpointLocation=str(folder / "cp"))
     wanted, until = {key: LENGTH * n for key, n in expected().items()}, time.monotonic() + 150
     while delivered(folder) != wanted or read_state(str(folder / "cp"), spark=spark).count():
         if query.exception() is not None:

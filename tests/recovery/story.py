@@ -29,12 +29,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from equipoise.adapt import Policy
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Proposal
-from equipoise.spark import LocalQuery, read_state, sinks, stateful
-from equipoise.spark.stream import engine, jobs
+from equipoise.spark import LocalQuery, balance, read_state
+from equipoise.spark.stream import engine, jobs, sinks
 from equipoise.spark.stream.delivery import FileSink
+from equipoise.spark.stream.starting import start_query
 from equipoise.spark.stream.task import run_partition
 from equipoise.state import fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
@@ -308,14 +310,15 @@ def run_on_spark(folder, ledger, options, given):
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = session(given.master)
     stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
-    planned = stateful(stream, "k", ledger, OUTPUT, 2, **options)
+    groups = balance(stream, "k", numPartitions=2, **options)
+    made = groups.transformWithStateInPandas(ledger, OUTPUT, "update", "none")
     pause = Pause(folder, given.pause_at)
     real = {
         "parquet": lambda: sinks.parquet(str(folder / "delivered")),
         "table": lambda: sinks.table("story", path=str(folder / "delivered")),
     }.get(given.sink)
     sink = Watched(real(), folder, pause) if real else sink_into(folder, given.sink_fails_at, pause)
-    planned.start(sink, str(folder / "cp"), trigger={"availableNow": True}).awaitTermination()
+    start_query(made._pipeline, sink, str(folder / "cp"), {"availableNow": True}, None).awaitTermination()
     state = [plain(row) for row in read_state(str(folder / "cp"), spark=spark).collect()]
     spark.stop()
     return state
@@ -330,7 +333,8 @@ def main(given):
     folder = Path(given.folder)
     (folder / "out").mkdir(exist_ok=True)
     ledger = Ledger(Options(given))
-    options = {"orderBy": "v", "tailGroups": 16, "retain": 2, "planner": Restless(), "cache": given.cache}
+    policy = Policy(planner=Restless())
+    options = {"orderBy": "v", "tailGroups": 16, "retain": 2, "policy": policy, "cache": given.cache}
     state = run_locally(folder, ledger, options, given) if given.local else run_on_spark(folder, ledger, options, given)
     (folder / "state.json").write_text(json.dumps(sorted(state, key=lambda row: (row[0] is not None, row[0]))))
     print(END)  # noqa: T201 - the answer to the test that starts this

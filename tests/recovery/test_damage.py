@@ -11,9 +11,10 @@ import msgspec
 import pytest
 from pyspark.errors import PythonException
 
+from equipoise.adapt import Policy
 from equipoise.errors import DamagedError, EquipoiseError, FormatError, LogBrokenError, StorageError, UnknownFormatError
 from equipoise.framing import seal, unseal
-from equipoise.spark import read_state, stateful
+from equipoise.spark import balance, read_state
 from equipoise.spark.stream import engine
 from equipoise.state import batch_log, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
@@ -32,20 +33,21 @@ def start(spark, story, folder, sink=None):
     script = story.script
     given = type("Given", (), {"folder": str(folder), "wait_value": -1})
     stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1)
-    planned = stateful(
+    groups = balance(
         stream.parquet(str(story.folder / "in")),
         "k",
-        script.Ledger(script.Options(given)),
-        script.OUTPUT,
-        2,
+        numPartitions=2,
         orderBy="v",
         tailGroups=16,
         retain=2,
-        planner=script.Restless(),
+        policy=Policy(planner=script.Restless()),
         cache=str(folder / "cache"),
     )
+    ledger = script.Ledger(script.Options(given))
+    made = groups.transformWithStateInPandas(ledger, script.OUTPUT, "update", "none")
     (folder / "out").mkdir(exist_ok=True)
-    return planned.start(sink or script.sink_into(folder, -1), str(folder / "cp"), trigger={"availableNow": True})
+    writer = made.writeStream.foreachBatch(sink or script.sink_into(folder, -1)).trigger(availableNow=True)
+    return writer.start(checkpointLocation=str(folder / "cp"))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise.errors import LogBrokenError
 from equipoise.failpoints import FailpointError
-from equipoise.spark import read_state, sinks, stateful
+from equipoise.spark import balance, read_state
 from equipoise.spark.stream import engine
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
@@ -50,9 +50,10 @@ def run(spark, folder):
     """Run the query to the end of its input."""
     source = (folder / "in").resolve()  # where the files are that the checkpoint knows
     stream = spark.readStream.schema("k string").option("maxFilesPerTrigger", 1).parquet(str(source))
-    made = stateful(stream, "k", Count(), "k string, n long", 2, tailGroups=8)
-    query = made.start(sinks.parquet(str(folder / "out")), str(folder / "cp"), trigger={"availableNow": True})
-    query.awaitTermination()
+    groups = balance(stream, "k", numPartitions=2, tailGroups=8)
+    made = groups.transformWithStateInPandas(Count(), "k string, n long", "update", "none")
+    writer = made.writeStream.format("parquet").option("checkpointLocation", str(folder / "cp"))
+    writer.trigger(availableNow=True).start(str(folder / "out")).awaitTermination()
 
 
 def require_exact(spark, folder, batches):

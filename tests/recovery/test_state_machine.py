@@ -16,6 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from equipoise import FencedError, failpoints, fingerprint
+from equipoise.adapt import Policy
 from equipoise.plan import Plan, Planner
 from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery
@@ -180,7 +181,7 @@ class Story(RuleBasedStateMachine):
             cache=str(self.folder / "cache"),
             retain=RETAIN,
             batchRows=self.batch_rows,
-            planner=Anywhere(),
+            policy=Policy(planner=Anywhere()),
         )
 
     def failing(self, point, count):

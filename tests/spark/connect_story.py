@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.testing.utils import assertDataFrameEqual
 
 from equipoise import CheckpointInUseError, InvalidArgumentError
-from equipoise.spark import Action, advise, balance, history, join, profile, read_state, sinks, stateful
+from equipoise.spark import Action, advise, balance, batch_log, join, profile, read_state
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -123,19 +123,21 @@ def streams(spark, folder):
         write(files, number)
     reader = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1)
     stream = reader.option("pathGlobFilter", "*.parquet").parquet(str(files))
-    made = stateful(stream, "k", Count(), "k string, n long, total long", 2, tailGroups=8)
+    made = balance(stream, "k", numPartitions=2, tailGroups=8).transformWithStateInPandas(
+        Count(), "k string, n long, total long", "update", "none"
+    )
+    writer = made.writeStream.option("checkpointLocation", checkpoint)
 
-    query = made.start(sinks.parquet(out), checkpoint, trigger={"availableNow": True})
-    query.awaitTermination()
+    made.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(out).awaitTermination()
     assert in_state(read_state(checkpoint, spark=spark)) == expected(spark, files)
-    assert [row.rows for row in history(checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [90, 90]
+    assert [row.rows for row in batch_log(checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [90, 90]
     rows = spark.read.option("pathGlobFilter", f"part-{1:020d}-*.parquet").parquet(out).collect()
     assert {row.k: (row.n, row.total) for row in rows} == expected(spark, files)
 
-    query = made.start(sinks.parquet(out), checkpoint)
+    query = writer.start(out)
     try:
         try:
-            made.start(sinks.parquet(out), checkpoint)
+            writer.start(out)
             raise AssertionError("two queries run on one checkpoint")
         except CheckpointInUseError:
             pass
@@ -143,7 +145,7 @@ def streams(spark, folder):
         for number in range(2, 4):
             write(files, number)
             query.processAllAvailable()
-        assert len(query.history().dataframe().orderBy("batch").collect()[-1].partition_rows) == 3
+        assert len(query.batch_log().dataframe().orderBy("batch").collect()[-1].partition_rows) == 3
         assert query.plan.partitions == 3
         assert in_state(query.state()) == expected(spark, files)
         assert in_state(query.state(1)) != expected(spark, files)
@@ -152,9 +154,15 @@ def streams(spark, folder):
     finally:
         query.stop()
     assert parts(out, 3) == [], "the sink is at the server, and stop() was called at the client"
-    assert not history(checkpoint, spark=spark).dataframe().orderBy("batch").collect()[-1].delivered
-    made.start(sinks.parquet(out), checkpoint, trigger={"availableNow": True}).awaitTermination()
+    assert not batch_log(checkpoint, spark=spark).dataframe().orderBy("batch").collect()[-1].delivered
+    writer.trigger(availableNow=True).start(out).awaitTermination()
     assert parts(out, 3) == delivered
+
+    doubled = made.where(F.col("n") > 0).withColumn("n", F.col("n") * 2).transform(lambda df: df.orderBy("k"))
+    again = doubled.writeStream.option("checkpointLocation", f"{checkpoint}-2").trigger(availableNow=True)
+    again.start(f"{out}-2").awaitTermination()
+    last = spark.read.option("pathGlobFilter", f"part-{3:020d}-*.parquet").parquet(f"{out}-2").collect()
+    assert {row.k: (row.n // 2, row.total) for row in last} == expected(spark, files)
 
 
 if __name__ == "__main__":

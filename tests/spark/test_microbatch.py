@@ -18,13 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import InvalidArgumentError, MismatchError
-from equipoise.microbatch.spool import BUCKET, Spool, Tasks
+from equipoise.microbatch.spool import BUCKET, SPLIT, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
-from equipoise.spark.prompt.query import _MicrobatchJobs, _Reporting, _require_trigger
 from equipoise.spark.prompt.source import PlannedReader
+from equipoise.spark.prompt.spool_client import SpoolClient
 from equipoise.spark.prompt.stages import ALLOCATIONS, Stages
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.rows.keyed_frames import Part
+from equipoise.spark.stream.starting import _Reporting
 from equipoise_lab.bench.prompt import _batch_spec
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -96,9 +97,14 @@ def sink_to(folder):
     return sink
 
 
+def begin(made, folder, checkpoint="cp", **trigger):
+    writer = made.writeStream.foreachBatch(sink_to(folder)).option("checkpointLocation", str(folder / checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
 def run(query, folder, done, restart=None):
     """Run until ``done`` says so; with ``restart``, the query is stopped once on the way."""
-    running = query().start(sink_to(folder), str(folder / "cp"))
+    running = begin(query(), folder)
     until = time.monotonic() + 120
     while not done():
         if running.exception() is not None:
@@ -107,7 +113,7 @@ def run(query, folder, done, restart=None):
         if restart is not None and len(outputs(folder)) > 0:
             running.stop()
             restart = None
-            running = query().start(sink_to(folder), str(folder / "cp"))
+            running = begin(query(), folder)
         time.sleep(0.1)
     return running
 
@@ -183,12 +189,12 @@ def test_a_result_is_of_the_batches_of_its_window(spark, tmp_path, words, length
 
 
 @pytest.mark.usefixtures("words")
-def test_a_map_keeps_or_drops_our_column_and_the_result_is_the_same(spark, tmp_path):
+def test_a_map_keeps_or_drops_our_columns_and_the_result_is_the_same(spark, tmp_path):
     def query():
         stream = source(spark, tmp_path, method="prompt")
 
         def twice(rows):
-            assert BUCKET in rows.columns
+            assert {BUCKET, SPLIT} <= set(rows.columns)
             return rows.select("word", "n", F.explode(F.array(F.lit(1), F.lit(2))).alias("twice"))
 
         return microbatch(stream, "word", Count(), "word string, n bigint", 2, map=twice, interval=INTERVAL, buckets=2)
@@ -197,7 +203,7 @@ def test_a_map_keeps_or_drops_our_column_and_the_result_is_the_same(spark, tmp_p
 
 
 def test_the_source_alone_gives_the_tuples(spark, tmp_path, words):
-    source(spark, tmp_path).drop(BUCKET).writeStream.format("parquet").option(
+    source(spark, tmp_path).drop(BUCKET, SPLIT).writeStream.format("parquet").option(
         "checkpointLocation", str(tmp_path / "cp")
     ).trigger(processingTime="500 milliseconds").start(str(tmp_path / "plain")).awaitTermination(1)
     query = spark.streams.active[0]
@@ -269,7 +275,7 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
         ({"slide": 1}, "slide needs a window"),
         ({"window": 0.5, "slide": 1}, "skips rows"),
         ({"allocation": "best"}, "allocation must be one of"),
-        ({"nonsense": 1}, "no option nonsense"),
+        ({"retain": 0}, "retain"),
         ({"spool": "s3://bucket/spool"}, "can append and sync"),
     ):
         with pytest.raises(InvalidArgumentError, match=told):
@@ -282,10 +288,10 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
 @pytest.mark.parametrize(
     ("trigger", "told"),
     [
-        ("5 seconds", "fall behind for ever"),
+        ({"processingTime": "5 seconds"}, "fall behind for ever"),
         ({"processingTime": "600 milliseconds"}, "fall behind for ever"),
-        ({"availableNow": True}, "runs what is there"),
-        ({"once": True}, "runs what is there"),
+        ({"availableNow": True}, "processes what is there and ends"),
+        ({"once": True}, "processes what is there and ends"),
     ],
 )
 @pytest.mark.usefixtures("words")
@@ -293,7 +299,7 @@ def test_triggers_that_do_not_fit_the_interval_are_told(spark, tmp_path, trigger
     query = microbatch(source(spark, tmp_path), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
     for _ in range(2):  # the first has claimed nothing
         with pytest.raises(InvalidArgumentError, match=told):
-            query.start(sink_to(tmp_path), str(tmp_path / "cp"), trigger=trigger)
+            begin(query, tmp_path, **trigger)
 
 
 def test_triggers_that_fit_or_that_only_spark_can_read_are_let_through():
@@ -303,7 +309,7 @@ def test_triggers_that_fit_or_that_only_spark_can_read_are_let_through():
         {"processingTime": "0 seconds"},
         {"availableNow": False},
     ):
-        _require_trigger(trigger, INTERVAL)
+        SpoolClient(INTERVAL).require_trigger(trigger)
 
 
 @pytest.mark.usefixtures("words")
@@ -315,7 +321,7 @@ def test_source_and_query_with_different_intervals_are_told(spark, tmp_path):
     ):
         given = {"spool": str(tmp_path / "spool"), "interval": INTERVAL} | options
         query = microbatch(stream, "word", Count(), "word string, n bigint", 2, **given)
-        running = query.start(sink_to(tmp_path), str(tmp_path / told))
+        running = begin(query, tmp_path, told)
         with pytest.raises(Exception, match=told):
             running.awaitTermination(240)
 
@@ -411,9 +417,9 @@ def test_a_source_that_cannot_be_told_how_long_a_batch_took_stops_nothing(tmp_pa
     spool.release(1)
     (tmp_path / "times").mkdir()
     done = []
-    _Reporting(lambda _, batch: done.append(batch), str(tmp_path))(None, 3)
+    _Reporting(lambda _, batch: done.append(batch), SpoolClient(INTERVAL, str(tmp_path)))(None, 3)
     assert done == [3]
-    assert "is not told how long batch 3 took" in caplog.text
+    assert "could not report the time of batch 3 to the source" in caplog.text
 
 
 BUFFER = {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]}
@@ -427,21 +433,22 @@ class CountKeys(Count):
 @pytest.mark.parametrize("combine", [True, False])
 def test_a_task_that_is_repeated_sends_the_same(combine):
     """Spark takes other rows of a repeated task for a failure."""
-    stages, order = Stages(CountKeys(), BUFFER, combine=combine), _batch_spec()
+    stages, batch_spec = Stages(CountKeys(), BUFFER, combine=combine), _batch_spec()
     keys = [1, 1, 1, 2, 3, 3]
     block = pa.record_batch(
         {
             "key": keys,
             BUCKET: pa.array([0] * 6, pa.int32()),
+            SPLIT: [False] * 6,
             FINGERPRINT: keys,
             GROUP: pa.array([0] * 6, pa.int32()),
         }
     )
 
     def sent():
-        mapped = list(stages._map_task(order, 2)(iter([block])))
+        mapped = list(stages._map_task(batch_spec, 2)(iter([block])))
         both = pa.Table.from_batches(mapped * 2).sort_by("key").combine_chunks().to_batches()
-        return mapped, list(stages._reduce_task(order)(iter(both)))
+        return mapped, list(stages._reduce_task(batch_spec)(iter(both)))
 
     first, again = sent(), sent()
     assert first == again
@@ -455,6 +462,7 @@ def test_clusters_take_turns_and_are_as_large_as_their_rows():
         {
             FINGERPRINT: [1, 2, 3, 4],
             BUCKET: pa.array([0] * 4, pa.int32()),
+            SPLIT: [False] * 4,
             PART: [msgspec.msgpack.encode(part) for part in parts],
         }
     )
@@ -466,11 +474,11 @@ def test_a_batch_is_reduced_in_the_buckets_that_it_was_planned_for(tmp_path):
     spool = Spool(tmp_path)
     spool.seal(0, [pa.table({"word": ["a"]})], None, {"buckets": 12})
     spool.set_tasks(Tasks(11, 11, INTERVAL))
-    jobs = _MicrobatchJobs(None, None, str(tmp_path), INTERVAL, 3)
-    assert jobs._bucket_count() == 11, "nothing was handed out yet"
+    source = SpoolClient(INTERVAL, str(tmp_path))
+    assert source.buckets() == 11, "nothing was handed out yet"
     spool.release(1)
-    assert jobs._bucket_count() == 12
+    assert source.buckets() == 12
     spool.seal(1, [pa.table({"word": ["a"]})], None, {"buckets": 11})
-    assert jobs._bucket_count() == 12, "the next one waits"
+    assert source.buckets() == 12, "the next one waits"
     spool.release(2)
-    assert jobs._bucket_count() == 11
+    assert source.buckets() == 11

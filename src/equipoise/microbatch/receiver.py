@@ -29,7 +29,7 @@ from equipoise.microbatch.blocks import Blocks
 from equipoise.microbatch.buckets import level_buckets
 from equipoise.microbatch.feeds import Chunk, Feed
 from equipoise.microbatch.scaling import AutoScale
-from equipoise.microbatch.spool import BUCKET, Spool, Tasks, Tuples
+from equipoise.microbatch.spool import BUCKET, SPLIT, Spool, Tasks, Tuples
 
 _PAUSE = 0.02  # seconds that the receiver waits for tuples at a time
 _LARGEST = 1 << 40  # size of a tuple, so that sums stay whole numbers
@@ -337,15 +337,17 @@ class Receiver:
 
 
 def cut_table(table: pa.Table, batch: Batch, blocks: Blocks, buckets: int) -> list[pa.Table]:
-    """The rows of each block, key by key, with the bucket of their key, and whether it is in other blocks too."""
+    """Return the rows of each block, key by key, with the columns ``BUCKET`` and ``SPLIT``."""
     if not len(batch):
-        return [table.append_column(BUCKET, pa.array([], pa.int32())) for _ in range(blocks.count)]
-    bucket = 2 * level_buckets(batch.sizes, buckets)
-    bucket[blocks.split] += 1
-    of_key = np.repeat(bucket, np.diff(batch.starts))
+        empty = table.append_column(BUCKET, pa.array([], pa.int32())).append_column(SPLIT, pa.array([], pa.bool_()))
+        return [empty] * blocks.count
+    is_split = np.zeros(len(batch.sizes), dtype=bool)
+    is_split[blocks.split] = True
+    of_key, split = (np.repeat(each, np.diff(batch.starts)) for each in (level_buckets(batch.sizes, buckets), is_split))
     targets = blocks.of_tuples(batch)[batch.tuples]
     order = np.argsort(targets, kind="stable")
-    rows = table.take(pa.array(batch.tuples[order])).append_column(BUCKET, pa.array(of_key[order]))
+    rows = table.take(pa.array(batch.tuples[order])).append_column(BUCKET, pa.array(of_key[order], pa.int32()))
+    rows = rows.append_column(SPLIT, pa.array(split[order]))
     ends = np.cumsum(np.bincount(targets, minlength=blocks.count))
     return [rows.slice(int(first), int(last - first)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 

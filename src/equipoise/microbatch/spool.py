@@ -55,8 +55,10 @@ from equipoise.microbatch.spool_files import (
 from equipoise.storage import Storage, sync_folder
 
 BUCKET = "__equipoise_bucket"
-"""Column of a block, its reference table: twice the reduce bucket of the row's key, plus 1 if that key has rows in
-other blocks too."""
+"""Column of a block: the reduce bucket of the row's key. With ``SPLIT`` it is the reference table of the block."""
+
+SPLIT = "__equipoise_split"
+"""Column of a block: whether the row's key has rows in other blocks too."""
 
 BATCH_LINES_KEPT = 10_000
 """Lines of ``batches.jsonl`` that are kept at least."""

@@ -22,31 +22,31 @@ from equipoise.spark.batch.split_plan import SplitPlan
 from equipoise.spark.rows.aggregator import Aggregator
 
 if TYPE_CHECKING:
-    from equipoise.spark.prompt.query import MicrobatchStream, microbatch, read_batches
+    from equipoise.spark.prompt.query import microbatch, read_batches
     from equipoise.spark.prompt.source import register
-    from equipoise.spark.stream import sinks
-    from equipoise.spark.stream.batch_log_frame import BatchLog, history
+    from equipoise.spark.stream.batch_log_frame import BatchLog, batch_log
+    from equipoise.spark.stream.keyed_stream import KeyedStream
     from equipoise.spark.stream.local import LocalQuery
     from equipoise.spark.stream.query import StatefulQuery
     from equipoise.spark.stream.state_reader import read_state
-    from equipoise.spark.stream.stateful import StatefulStream, stateful
+    from equipoise.spark.stream.stateful_stream import StatefulStream
     from equipoise.spark.stream.vectorised import KeyBatch, VectorProcessor
+    from equipoise.spark.stream.writer import StreamWriter
 
 _LATER = {
     "BatchLog": "stream.batch_log_frame",
     "KeyBatch": "stream.vectorised",
+    "KeyedStream": "stream.keyed_stream",
     "LocalQuery": "stream.local",
-    "MicrobatchStream": "prompt.query",
     "StatefulQuery": "stream.query",
-    "StatefulStream": "stream.stateful",
+    "StatefulStream": "stream.stateful_stream",
+    "StreamWriter": "stream.writer",
     "VectorProcessor": "stream.vectorised",
-    "history": "stream.batch_log_frame",
+    "batch_log": "stream.batch_log_frame",
     "microbatch": "prompt.query",
     "read_batches": "prompt.query",
     "read_state": "stream.state_reader",
     "register": "prompt.source",
-    "sinks": "stream",
-    "stateful": "stream.stateful",
 }
 """Modules of the names for streams."""
 
@@ -59,8 +59,8 @@ __all__ = [
     "BatchLog",
     "Join",
     "KeyBatch",
+    "KeyedStream",
     "LocalQuery",
-    "MicrobatchStream",
     "Operation",
     "PartialFunction",
     "Report",
@@ -68,26 +68,24 @@ __all__ = [
     "StatefulQuery",
     "StatefulStream",
     "Strategy",
+    "StreamWriter",
     "VectorProcessor",
     "advise",
     "balance",
-    "history",
+    "batch_log",
     "join",
     "microbatch",
     "profile",
     "read_batches",
     "read_state",
     "register",
-    "sinks",
-    "stateful",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = f"{__name__}.{_LATER[name]}"
-    value = import_module(f"{module}.{name}") if name == "sinks" else getattr(import_module(module), name)
+    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     globals()[name] = value
     return value
 

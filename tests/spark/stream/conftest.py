@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from equipoise.spark import stateful
+from equipoise.spark import Aggregator, VectorProcessor, balance
+from equipoise.spark.stream.delivery import FileSink
+from equipoise.spark.stream.starting import start_query
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -57,6 +59,26 @@ class Collected:
         return [row for batch in sorted(self.batches) for row in self.batches[batch]]
 
 
+def operated(stream, key, processor, schema, partitions=None, *, timeMode="none", initialState=None, **options):  # noqa: N803 - Spark's own names
+    """``balance`` with the operator that fits the processor."""
+    names = [key] if isinstance(key, str) else key
+    groups = balance(stream, *names, numPartitions=partitions, **options)
+    if isinstance(processor, Aggregator):
+        return groups.aggregate(processor, schema, initialState)
+    if isinstance(processor, VectorProcessor):
+        return groups.process(processor, schema, initialState)
+    return groups.transformWithStateInPandas(processor, schema, "update", timeMode, initialState)
+
+
+def begun(made, sink, checkpoint, trigger=None, name=None):
+    """Start a query with a function or a sink for files."""
+    if isinstance(sink, FileSink):
+        return start_query(made._pipeline, sink, str(checkpoint), trigger or {}, name)
+    writer = made.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    writer = writer.trigger(**trigger) if trigger else writer
+    return (writer.queryName(name) if name else writer).start()
+
+
 def in_order(rows):
     return sorted(rows, key=repr)
 
@@ -96,15 +118,24 @@ def collected():
     return Collected()
 
 
+@pytest.fixture(scope="session")
+def keyed():
+    return operated
+
+
+@pytest.fixture(scope="session")
+def begin():
+    return begun
+
+
 @pytest.fixture
 def ours(tmp_path):
     """Run a processor to the end of a feed; gives what the sink got, by batch."""
 
     def run(stream, key, processor, schema, partitions=2, *, checkpoint="checkpoint", sink=None, **options):
         sink = sink or Collected()
-        made = stateful(stream, key, processor, schema, partitions, tailGroups=8, **options)
-        query = made.start(sink, str(tmp_path / checkpoint), trigger={"availableNow": True})
-        query.awaitTermination()
+        made = operated(stream, key, processor, schema, partitions, tailGroups=8, **options)
+        begun(made, sink, tmp_path / checkpoint, {"availableNow": True}).awaitTermination()
         return sink
 
     run.checkpoint = str(Path(tmp_path) / "checkpoint")

@@ -12,7 +12,9 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from equipoise import CheckpointInUseError, InvalidArgumentError, LogBrokenError, MismatchError
-from equipoise.spark import VectorProcessor, read_state, stateful
+from equipoise.adapt import Elastic, Policy
+from equipoise.spark import VectorProcessor, read_state
+from equipoise.spark.stream.user_code import UserCode
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -64,27 +66,26 @@ def stream(spark):
         ({"key": ["k", "s"]}, "key column 's' holds a map"),
         ({"key": "c"}, "key column 'c' has collation UTF8_LCASE"),
         ({"key": "s.x"}, "holds a map"),
-        ({"orderBy": "nothing"}, "orderBy column 'nothing' is not there; there are k, v"),
+        ({"orderBy": "nothing"}, "orderBy column 'nothing' does not exist; there are k, v"),
         ({"orderBy": ["k", "m"]}, "orderBy column 'm' is map<int,int>, which Spark cannot sort by"),
         ({"numPartitions": 0}, "numPartitions"),
-        ({"numPartitions": "many"}, "numPartitions must be a whole number or 'auto', got 'many'"),
+        ({"numPartitions": "many"}, "numPartitions must be a whole number of at least 1, got 'many'"),
         ({"numPartitions": 9, "tailGroups": 8}, "tailGroups 8 is below the number of partitions, 9"),
         ({"tailGroups": 0}, "tailGroups"),
-        ({"numPartitions": "auto", "bounds": (1, 20), "tailGroups": 8}, "tailGroups 8 is below .* 20"),
-        ({"bounds": (1, 4)}, "bounds are for numPartitions='auto'"),
-        ({"numPartitions": "auto", "bounds": (4, 1)}, "4.* 1|1.* 4"),
+        ({"elastic": Elastic(1, 20), "tailGroups": 8}, "tailGroups 8 is below .* 20"),
+        (
+            {"elastic": (1, 4)},
+            r"elastic must be an object of equipoise.adapt, for example Elastic\(1, 64\), got \(1, 4\)",
+        ),
+        ({"placement": "none such"}, "placement must be 'plan' or 'hash', got 'none such'"),
+        ({"policy": "advise"}, r"policy must be an object of equipoise.adapt, .*Policy\(mode='advise'\), got 'advise'"),
         ({"timeMode": "sometimes"}, "timeMode must be one of none, processingTime, eventTime, got 'sometimes'"),
         ({"timeMode": "eventTime"}, "timeMode eventTime needs a watermark"),
         ({"retain": 0}, "retain"),
-        ({"color": "red", "mood": 1}, "stateful has no option color, mood; for planning it has mode, planner"),
-        ({"mode": "maybe"}, "mode must be one of observe, advise, auto, got 'maybe'"),
-        ({"planner": "none such"}, "none such"),
         ({"targetSeconds": -1}, "targetSeconds"),
-        (
-            {"processor": print},
-            "processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got builtin",
-        ),
-        ({"processor": Count}, "processor must be a StatefulProcessor.*got the class Count"),
+        ({"targetSeconds": 0}, "targetSeconds is the time that a batch may take and must exceed 0"),
+        ({"processor": print}, "statefulProcessor must be a StatefulProcessor, got a builtin"),
+        ({"processor": Count}, r"statefulProcessor must be .*got the class Count; give an instance, Count\(...\)"),
         ({"processor": NoSchema()}, "NoSchema has no stateSchema"),
         ({"processor": Twice()}, "init declares the state variable 'n' twice"),
         ({"processor": Count(ttl=5)}, "ttlDurationMs 5, which needs timeMode processingTime"),
@@ -92,37 +93,44 @@ def stream(spark):
             {"processor": Count("n interval year to month")},
             "'n' has the type interval year to month, which state cannot",
         ),
-        ({"outputSchema": "k string, i interval year to month"}, "column 'i' has the type interval year to month"),
-        ({"outputSchema": "k string, i array<variant>"}, "column 'i' has the type variant, which outputs cannot have"),
-        ({"outputSchema": "k char(3)"}, r"column 'k' has the type char\(3\)"),
-        ({"outputSchema": StructType([])}, "outputSchema has no columns"),
+        ({"schema": "k string, i interval year to month"}, "column 'i' has the type interval year to month"),
+        ({"schema": "k string, i array<variant>"}, "column 'i' has the type variant, which outputs cannot have"),
+        ({"schema": "k char(3)"}, r"column 'k' has the type char\(3\)"),
+        ({"schema": StructType([])}, "outputSchema has no columns"),
     ],
     ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )
-def test_stateful_refuses(stream, options, said):
-    given = {"key": "k", "processor": Count(), "outputSchema": OUT} | options
+def test_an_operator_refuses(stream, keyed, options, said):
+    given = {"key": "k", "processor": Count(), "schema": OUT} | options
+    given["partitions"] = given.pop("numPartitions", None)
     with pytest.raises(InvalidArgumentError, match=said):
-        stateful(stream, **given)
+        keyed(stream, **given)
 
 
-def test_two_watermarks_are_refused(spark):
+@pytest.mark.parametrize("options", [{"mode": "maybe"}, {"planner": "none such"}], ids=["mode", "planner"])
+def test_a_policy_refuses_what_it_does_not_know(options):
+    with pytest.raises(InvalidArgumentError, match=r"maybe|none such"):
+        Policy(**options)
+
+
+def test_code_of_no_known_shape_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"processor must be a StatefulProcessor, .*got a builtin"):
+        UserCode(None, print, [], "none")
+
+
+def test_two_watermarks_are_refused(spark, keyed):
     rates = spark.readStream.format("rate").load()
     one, other = (rates.selectExpr("value AS k", f"timestamp AS {name}") for name in "tu")
     joined = one.withWatermark("t", "1 hour").join(other.withWatermark("u", "1 hour"), "k")
     with pytest.raises(InvalidArgumentError, match=r"a watermark on each of t, u, .*withWatermark on one column only"):
-        stateful(joined, "k", Count(), OUT)
+        keyed(joined, "k", Count(), OUT)
 
 
-def test_a_column_with_a_dot_is_a_key_like_any_other(stream):
-    stateful(stream, "dot.ted", Count(), OUT)
+def test_a_column_with_a_dot_is_a_key_like_any_other(stream, keyed):
+    keyed(stream, "dot.ted", Count(), OUT)
 
 
-def test_a_batch_dataframe_is_refused(spark):
-    with pytest.raises(InvalidArgumentError, match="this is a batch DataFrame, and a stream is needed"):
-        stateful(spark.range(3), "id", Count(), OUT)
-
-
-def test_initial_state_must_have_the_key(stream, spark):
+def test_initial_state_must_have_the_key(stream, spark, keyed):
     for initial, said in (
         (spark.createDataFrame([(1,)], "x int"), "initialState lacks the key column 'k'; it has x"),
         (
@@ -132,24 +140,24 @@ def test_initial_state_must_have_the_key(stream, spark):
         (stream, "initialState must be a batch DataFrame"),
     ):
         with pytest.raises(InvalidArgumentError, match=said):
-            stateful(stream, "k", Count(), OUT, initialState=initial)
+            keyed(stream, "k", Count(), OUT, initialState=initial)
 
 
-def test_a_sink_must_be_callable(stream, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="sink must be a function of"):
-        stateful(stream, "k", Count(), OUT).start("parquet", str(tmp_path))
+def test_a_sink_must_be_callable(stream, keyed, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="foreachBatch needs a function of"):
+        keyed(stream, "k", Count(), OUT).writeStream.foreachBatch("parquet")
     assert not list(tmp_path.iterdir())
 
 
-def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
+def test_an_existing_checkpoint_must_fit(feed, ours, keyed, begin, tmp_path):
     source = feed("k string, j string, v long, t timestamp", [("a", "b", 1, None), ("b", "c", 2, None)])
     ours(source.stream(), "k", Count(), OUT)
 
     def refused(said, stream=None, key="k", processor=None, **options):
-        given = {"numPartitions": 2, "tailGroups": 8} | options
-        made = stateful(stream or source.stream(), key, processor or Count(), OUT, **given)
+        given = {"partitions": 2, "tailGroups": 8} | options
+        made = keyed(stream or source.stream(), key, processor or Count(), OUT, **given)
         with pytest.raises(MismatchError, match=said):
-            made.start(print, ours.checkpoint, trigger={"availableNow": True})
+            begin(made, print, ours.checkpoint, {"availableNow": True})
 
     refused(r"has key \['k'\] but \['j'\] was given; a query keeps its key", key="j")
     refused(
@@ -171,13 +179,11 @@ def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
 
     source.add([("a", "b", 1, None)])  # nor where tailGroups is not named: the query has what it was created with
     sink, once = [], {"availableNow": True}
-    query = stateful(source.stream(), "k", Count(), OUT, 3).start(
-        lambda df, _: sink.extend(df.collect()), ours.checkpoint, trigger=once
-    )
-    query.awaitTermination()
+    made = keyed(source.stream(), "k", Count(), OUT, 3)
+    begin(made, lambda df, _: sink.extend(df.collect()), ours.checkpoint, once).awaitTermination()
     assert [tuple(row) for row in sink] == [("a", 4)]
-    with pytest.raises(InvalidArgumentError, match="has 8 key groups for good, so it cannot use 9 partitions"):
-        stateful(source.stream(), "k", Count(), OUT, 9).start(print, ours.checkpoint, trigger=once)
+    with pytest.raises(InvalidArgumentError, match="was created with 8 tail groups, so it cannot use 9 partitions"):
+        begin(keyed(source.stream(), "k", Count(), OUT, 9), print, ours.checkpoint, once)
 
     shutil.rmtree(f"{ours.checkpoint}/spark")
     with pytest.raises(
@@ -189,14 +195,14 @@ def test_an_existing_checkpoint_must_fit(feed, ours, tmp_path):
         ours(source.stream(), "k", Count(), OUT)
 
 
-def test_a_checkpoint_is_for_one_query_at_a_time(feed, ours, spark, collected):
+def test_a_checkpoint_is_for_one_query_at_a_time(feed, ours, keyed, begin, spark, collected):
     source = feed("k string, v long", [("a", 1)])
-    made = stateful(source.stream(), "k", Count(), OUT, 2, tailGroups=8)
-    query = made.start(collected, ours.checkpoint)
+    made = keyed(source.stream(), "k", Count(), OUT, 2, tailGroups=8)
+    query = begin(made, collected, ours.checkpoint)
     try:
         query.processAllAvailable()
         with pytest.raises(CheckpointInUseError, match=r"is running on .*; stop it first"):
-            made.start(print, ours.checkpoint)
+            begin(made, print, ours.checkpoint)
         assert query.isActive
     finally:
         query.stop()

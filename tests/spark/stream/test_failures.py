@@ -12,7 +12,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import FencedError, UserFunctionError
-from equipoise.spark import stateful
 from equipoise.spark.stream.failures import translated, translating
 from equipoise.state.fencing import claim
 from equipoise.storage import Storage
@@ -121,11 +120,11 @@ class Failing(StatefulProcessor):
 
 
 @pytest.fixture
-def started(feed, tmp_path):
+def started(feed, keyed, begin, tmp_path):
     def start(processor, sink):
         source = feed("k string, v int", [("a", 1)], [("a", 2)])
-        made = stateful(source.stream(), "k", processor, "k string", 1, tailGroups=8)
-        return made.start(sink, str(tmp_path / "checkpoint"))
+        made = keyed(source.stream(), "k", processor, "k string", 1, tailGroups=8)
+        return begin(made, sink, tmp_path / "checkpoint")
 
     return start
 
@@ -151,12 +150,12 @@ class FailingAtOnce(Failing):
         raise KeyError("start")
 
 
-def test_an_initial_state_that_fails_is_named_first(feed, spark, collected, tmp_path):
+def test_an_initial_state_that_fails_is_named_first(feed, keyed, begin, spark, collected, tmp_path):
     source = feed("k string, v int", [("a", 1)])
     initial = spark.createDataFrame([("a",)], "k string")
-    made = stateful(source.stream(), "k", FailingAtOnce(), "k string", 1, tailGroups=8, initialState=initial)
+    made = keyed(source.stream(), "k", FailingAtOnce(), "k string", 1, tailGroups=8, initialState=initial)
     with pytest.raises(UserFunctionError, match=r"^KeyError in handleInitialState \(.*, line \d+\): 'start'\n"):
-        made.start(collected, str(tmp_path / "checkpoint"))
+        begin(made, collected, tmp_path / "checkpoint")
 
 
 def test_a_sink_that_raises_is_named_first_and_the_batch_is_said_to_be_due(started):
@@ -167,7 +166,7 @@ def test_a_sink_that_raises_is_named_first_and_the_batch_is_said_to_be_due(start
     line = full.__code__.co_firstlineno + 1
     said = (
         rf"^OSError in the sink \(.*test_failures.py, line {line}, in full\): the sink is full\n"
-        r"Batch 0 is committed and not delivered\. Mend the sink and start the query again"
+        r"Batch 0 is committed and not delivered\. Correct the sink and start the query again"
     )
     with pytest.raises(UserFunctionError, match=said):
         query.awaitTermination()

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from equipoise.adapt import Policy
 from equipoise.hashing import fingerprints
 from equipoise.metrics import load_imbalance
 from equipoise.spark import Aggregator, KeyBatch, LocalQuery, VectorProcessor
@@ -47,7 +48,9 @@ def test_the_measures_of_the_tasks_cover_every_row_of_every_group(processor, mon
     run = LocalJobs.run
     monkeypatch.setattr(LocalJobs, "run", lambda *given, **named: said.append(run(*given, **named)) or said[-1])
     keys = [f"k{number}" for number in np.random.default_rng(1).zipf(1.3, 800) % 90]
-    query = LocalQuery(processor, "k", ROWS, COUNTS, numPartitions=3, tailGroups=8, batchRows=50, mode="observe")
+    query = LocalQuery(
+        processor, "k", ROWS, COUNTS, numPartitions=3, tailGroups=8, batchRows=50, policy=Policy("observe")
+    )
     query.process(pd.DataFrame({"k": keys}))
 
     loads = {group: load.rows for manifest in said[-1] for group, load in manifest.loads.items()}
@@ -61,7 +64,9 @@ def test_the_measures_of_the_tasks_cover_every_row_of_every_group(processor, mon
 
 def test_plain_hash_is_scored_as_if_no_key_were_isolated_or_split(tmp_path):
     keys = ["hot"] * 600 + [f"k{number}" for number in range(200)]
-    query = LocalQuery(Count(), "k", ROWS, COUNTS, str(tmp_path), numPartitions=4, tailGroups=16, load="rows")
+    query = LocalQuery(
+        Count(), "k", ROWS, COUNTS, str(tmp_path), numPartitions=4, tailGroups=16, policy=Policy(load="rows")
+    )
     for _ in range(4):
         query.process(pd.DataFrame({"k": keys}))
     by_hash = load_imbalance(np.bincount(fingerprints(keys) % 16 % 4, minlength=4))

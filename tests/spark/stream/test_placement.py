@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise.plan import Plan
-from equipoise.spark import read_state, stateful
+from equipoise.spark import read_state
 from equipoise.spark.rows.columns import GROUP, marker
+from equipoise.spark.stream.jobs import SparkJobs
+from equipoise.spark.stream.opening import open_query
 from equipoise.spark.stream.placement import Placement
-from equipoise.state.checkpoint import Checkpoint
 from equipoise.storage import Storage
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -83,11 +84,12 @@ def test_settings_of_spark_change_nothing(feed, ours, conf, spark, settings):
 
 
 @pytest.mark.parametrize("settings", SETTINGS[:2], ids=["adaptive off", "adaptive on"])
-def test_user_rows_are_exchanged_once(feed, conf, tmp_path, settings):
+def test_user_rows_are_exchanged_once(feed, keyed, conf, tmp_path, settings):
     source = feed("k string, v long", [(f"k{place % 11}", place) for place in range(90)])
-    made = stateful(source.stream(), "k", Count(), "k string, n long", 3, tailGroups=8, orderBy="v")
+    made = keyed(source.stream(), "k", Count(), "k string, n long", 3, tailGroups=8, orderBy="v")
     storage = Storage(str(tmp_path / "checkpoint"))
-    settings_of_query = made._settings(Checkpoint(storage), print, {})
+    query, options = made._pipeline.query, made._pipeline.options
+    settings_of_query = open_query(storage, query, options, print, SparkJobs, shuffle_partitions=4).settings
     plan = Plan(3, [0, 1, 2, 0, 1, 2, 0, 1])
     table = source.table()
     with conf(**settings):

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError, LogBrokenError, UserFunctionError
-from equipoise.spark import history, read_state, sinks
-from equipoise.spark.stream import jobs
+from equipoise.spark import batch_log, read_state
+from equipoise.spark.stream import jobs, sinks
 from equipoise.spark.stream.placement import Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -82,7 +82,7 @@ def test_a_committed_batch_that_spark_runs_again_is_delivered_not_computed(feed,
     assert second.calls == [1, 2]
     assert second.batches[1] == first.batches[1]
     assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 3, "b": 1}
-    assert [row.rows for row in history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [
+    assert [row.rows for row in batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()] == [
         2,
         1,
         1,
@@ -113,7 +113,7 @@ def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):
     made = []
     monkeypatch.setattr(jobs, "Placement", lambda *args, **more: made.append(args) or Placement(*args, **more))
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("c", 4)])
-    sink = ours(source.stream(), "k", Random(), OUT, hash=True)
+    sink = ours(source.stream(), "k", Random(), OUT, placement="hash")
     assert [row[:2] for row in sink.rows] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
     assert len(made) == 1
 
@@ -126,7 +126,7 @@ def test_user_code_that_failed_can_be_mended(feed, ours, spark):
     first, second, *trace = str(failure.value).splitlines()
     assert re.fullmatch(r"ValueError in handleInputRows \(.*test_redelivery.py, line \d+\): this row is poison", first)
     assert second.startswith(
-        f"It was called for key {key} in batch 1, of which nothing was committed. Mend the function"
+        f"It was called for the key with the fingerprint {key} in batch 1, of which nothing was committed. Correct the"
     )
     assert '    raise ValueError("this row is poison")' in trace
     sink = ours(source.stream(), "k", Random(), OUT)

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002, N802, N803 - the names belong to Spark's protocol
-"""The plan changes while a query runs, and nobody but the history can tell."""
+"""The plan changes while a query runs, and only the batch log shows it."""
 
 import sys
 import time
@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError, fingerprints
-from equipoise.spark import history, read_state, stateful
+from equipoise.adapt import Policy
+from equipoise.spark import batch_log, read_state
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -70,11 +71,11 @@ def in_files(source, files):
 def test_replanning_changes_no_answer(feed, ours, spark):
     source = feed(SCHEMA, *(skewed(batch) for batch in range(4)))
     balanced = ours(source.stream(), "k", Slow(), OUT, 4)
-    plain = ours(source.stream(), "k", Slow(0), OUT, 4, hash=True, checkpoint="plain")
+    plain = ours(source.stream(), "k", Slow(0), OUT, 4, placement="hash", checkpoint="plain")
     assert balanced.batches == plain.batches
     for version in range(5):
         assert in_state(read_state(ours.checkpoint, version, spark=spark)) == in_files(source, version)
-    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     first = told[0]
     assert (first.action, first.applied, first.plan, first.next_plan) == ("replan", True, 0, 1)
     assert first.imbalance_after < first.imbalance_before
@@ -86,13 +87,17 @@ def test_replanning_changes_no_answer(feed, ours, spark):
     assert told[-1].imbalance_rows < first.imbalance_rows
 
 
-@pytest.mark.parametrize("options", [{"mode": "advise"}, {"mode": "observe"}, {"hash": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"policy": Policy("advise")}, {"policy": Policy("observe")}, {"placement": "hash"}],
+    ids=["advise", "observe", "hash"],
+)
 def test_nothing_is_applied_where_it_is_not_wanted(feed, ours, spark, options):
     source = feed(SCHEMA, skewed(0), skewed(1))
     ours(source.stream(), "k", Slow(), OUT, 4, **options)
-    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     assert [(row.plan, row.next_plan, row.applied) for row in told] == [(0, 0, False)] * 2
-    if options == {"mode": "advise"}:
+    if options == {"policy": Policy("advise")}:
         assert told[0].action == "replan"
         assert told[0].imbalance_after < told[0].imbalance_before
     else:
@@ -100,17 +105,17 @@ def test_nothing_is_applied_where_it_is_not_wanted(feed, ours, spark, options):
     assert in_state(read_state(ours.checkpoint, spark=spark)) == in_files(source, 2)
 
 
-def test_a_running_query_does_what_it_is_told(feed, tmp_path, collected):
+def test_a_running_query_does_what_it_is_told(feed, keyed, begin, tmp_path, collected):
     source = feed(SCHEMA)
-    made = stateful(source.stream(), "k", Slow(0), OUT, 2, tailGroups=16, load="rows")
-    query = made.start(collected, str(tmp_path / "checkpoint"))
+    made = keyed(source.stream(), "k", Slow(0), OUT, 2, tailGroups=16, policy=Policy(load="rows"))
+    query = begin(made, collected, tmp_path / "checkpoint")
 
     def batches(count=2):  # a wish counts from the batch after the next
         for _ in range(count):
             source.add(skewed(source.files))
             query.processAllAvailable()
         assert in_state(query.state()) == in_files(source, source.files)
-        return query.history().dataframe().orderBy("batch").collect()[-1]
+        return query.batch_log().dataframe().orderBy("batch").collect()[-1]
 
     try:
         first = batches(1)
@@ -143,7 +148,7 @@ def test_a_running_query_does_what_it_is_told(feed, tmp_path, collected):
             query.rescale(17)
         with pytest.raises(InvalidArgumentError, match="numPartitions"):
             query.rescale(0)
-        reasons = [row.reason for row in query.history().dataframe().where("action = 'hold'").collect()]
+        reasons = [row.reason for row in query.batch_log().dataframe().where("action = 'hold'").collect()]
         assert reasons == ["plan 1 was asked for", "plain hash was asked for"]
     finally:
         query.stop()

@@ -13,8 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from equipoise import Plan, UserFunctionError
-from equipoise.spark import Aggregator, LocalQuery, history, read_state
+from equipoise import Plan, UserFunctionError, fingerprint
+from equipoise.adapt import Policy
+from equipoise.readable import fingerprint_text
+from equipoise.spark import Aggregator, LocalQuery, batch_log, read_state
 from equipoise.spark.rows.column_aggregator import Aggregate, ColumnAggregator
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
@@ -64,7 +66,7 @@ def batch(hot, share, rows=2000, seed=0):
 
 
 def query(folder, **options):
-    options = {"numPartitions": 4, "tailGroups": 64, "load": "rows", **options}
+    options = {"numPartitions": 4, "tailGroups": 64, "policy": Policy(load="rows"), **options}
     return LocalQuery(Sums(), "k", ROWS, OUT, str(folder), **options)
 
 
@@ -143,7 +145,11 @@ def test_the_work_of_a_split_key_is_counted_once_and_not_as_imbalance(tmp_path):
     assert last["imbalance_rows"] < 1.25
 
 
-@pytest.mark.parametrize("options", [{"split": False}, {"mode": "advise"}, {"hash": True}, {"orderBy": "v"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"split": False}, {"policy": Policy("advise", load="rows")}, {"placement": "hash"}, {"orderBy": "v"}],
+    ids=["split", "advise", "hash", "orderBy"],
+)
 def test_nothing_is_split_where_it_is_not_wanted(tmp_path, options):
     running, known = query(tmp_path, **options), {}
     for number in range(3):
@@ -183,9 +189,12 @@ def test_a_failing_reduce_of_a_split_key_names_the_key(tmp_path):
         running.process(batch("a", 0.7, seed=number))
     bad = batch("a", 0.7, seed=9)
     bad.loc[bad["k"] == "a", "v"] = -1
-    said = r"^ValueError in reduce \(.*, line \d+\): negative\nIt was called for key [0-9a-f]{16} in batch 3"
-    with pytest.raises(UserFunctionError, match=said):
+    said = r"^ValueError in reduce \(.*, line \d+\): negative\nIt was called for the key with the "
+    with pytest.raises(UserFunctionError, match=said) as failure:
         running.process(bad)
+    key = fingerprint("a")
+    assert f"fingerprint {fingerprint_text(key)} in batch 3" in str(failure.value)
+    assert f'with where("xxhash64(k) = {key}")' in str(failure.value)
     running.process(batch("a", 0.7, seed=9))
 
 
@@ -209,7 +218,8 @@ STEPS = st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integer
     st.integers(5, 500),
 )
 def test_whatever_is_hot_the_answers_are_those_of_a_plain_loop(tmp_path_factory, story, records):
-    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, minimum_gain=0.0), {}
+    policy = Policy(load="rows", minimum_gain=0.0)
+    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, policy=policy), {}
     for number, (hot, share, partitions) in enumerate(story):
         running.rescale(partitions)
         rows = batch(hot, share, rows=400, seed=number)
@@ -233,10 +243,10 @@ def test_on_spark_too(feed, ours, spark):
 
     source = feed("k string, v long", *(rows(number) for number in range(5)))
     shape = ("k", SparkSums(), "k string, n long, total long, seen string", 4)
-    split = ours(source.stream(), *shape, load="rows")
-    whole = ours(source.stream(), *shape, load="rows", split=False, checkpoint="whole")
+    split = ours(source.stream(), *shape, policy=Policy(load="rows"))
+    whole = ours(source.stream(), *shape, policy=Policy(load="rows"), split=False, checkpoint="whole")
     assert split.batches == whole.batches
-    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
     assert told[0].action == "split"
     assert told[1].imbalance_rows < told[0].imbalance_rows
     assert any(plan.widths for plan in plans(ours.checkpoint))

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002, N802, N803 - the names belong to Spark's protocol
-"""State and history of a query, as DataFrames, while it runs and after."""
+"""State and batch log of a query, as DataFrames, while it runs and after."""
 
 import datetime as dt
 import shutil
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError, MismatchError
-from equipoise.spark import history, read_state, stateful
+from equipoise.spark import batch_log, read_state
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -159,22 +159,22 @@ def test_all_that_read_state_gives_begins_another_query(feed, ours, spark, tmp_p
     assert told[0] == told[1]
 
 
-def test_state_and_history_of_a_query_without_batches_are_empty(feed, ours, spark, tmp_path):
+def test_state_and_batch_log_of_a_query_without_batches_are_empty(feed, ours, spark, tmp_path):
     ours(feed("k string, v int").stream(), "k", Kinds(), "k string", timeMode="processingTime")
     assert read_state(ours.checkpoint, spark=spark).columns == ["k", "value", "items", "map", "short", "timers"]
     assert read_state(ours.checkpoint, spark=spark).count() == 0
     with pytest.raises(InvalidArgumentError, match=r"there is no query in .*nowhere: the folder does not exist"):
         read_state(str(tmp_path / "nowhere"), spark=spark)
     with pytest.raises(InvalidArgumentError, match=r"there is no query in .*nowhere: the folder does not exist"):
-        history(str(tmp_path / "nowhere"), spark=spark)
+        batch_log(str(tmp_path / "nowhere"), spark=spark)
 
 
-def test_history_tells_of_every_batch(feed, ours, spark):
+def test_the_batch_log_tells_of_every_batch(feed, ours, spark):
     first, second = (dt.datetime.fromtimestamp(seconds, dt.UTC) for seconds in (100, 200))
     source = feed("k string, v int, t timestamp", [("a", 1, first)], [("b", 2, second)])
     stream = source.stream().withWatermark("t", "10 seconds")
     ours(stream, "k", Renewed(), "k string, n int, items string")
-    told = history(ours.checkpoint, spark=spark).dataframe().orderBy("batch")
+    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch")
     first, second = told.collect()
     assert (first.batch, first.rows, first.output_rows, first.watermark) == (0, 1, 1, None)
     assert second.watermark.timestamp() == 90
@@ -189,7 +189,7 @@ def test_history_tells_of_every_batch(feed, ours, spark):
     assert 1 <= first.imbalance_seconds_hash <= 2
     assert sum(second.partition_state) == second.state_bytes
     assert len(second.partition_state) == 2
-    kept = history(ours.checkpoint)
+    kept = batch_log(ours.checkpoint)
     assert [row["batch"] for row in kept.rows] == [0, 1]
     assert [row.rows for row in kept.orderBy(kept["batch"]).collect()] == [row["rows"] for row in kept.rows]
     assert len(kept.plot().axes) == 3
@@ -222,10 +222,10 @@ class Bell(StatefulProcessor):
         pass
 
 
-def test_a_timer_of_the_wall_clock_fires_without_new_rows(feed, tmp_path, collected):
+def test_a_timer_of_the_wall_clock_fires_without_new_rows(feed, keyed, begin, tmp_path, collected):
     source = feed("k string, v int", [("a", 1), ("b", 2)])
-    made = stateful(source.stream(), "k", Bell(), "k string, what string, ms long", 2, timeMode="processingTime")
-    query = made.start(collected, str(tmp_path / "checkpoint"), trigger="1 second", queryName="bells")
+    made = keyed(source.stream(), "k", Bell(), "k string, what string, ms long", 2, timeMode="processingTime")
+    query = begin(made, collected, tmp_path / "checkpoint", {"processingTime": "1 second"}, "bells")
     try:
         assert query.name == "bells"
         end = time.monotonic() + 120
@@ -234,7 +234,7 @@ def test_a_timer_of_the_wall_clock_fires_without_new_rows(feed, tmp_path, collec
         state = query.state()  # while it runs
         assert state.columns == ["k", "since", "brief", "timers"]
         assert state.count() == 0
-        assert {row.target_seconds for row in query.history().dataframe().collect()} == {1.0}
+        assert {row.target_seconds for row in query.batch_log().dataframe().collect()} == {1.0}
     finally:
         query.stop()
     bells = [tuple(row) for row in collected.rows[2:]]

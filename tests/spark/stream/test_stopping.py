@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
-from equipoise.spark import Aggregator, stateful
+from equipoise.spark import Aggregator, balance
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.fencing import claim, tenancy
 from equipoise.state.log import CommitLog
@@ -86,8 +86,9 @@ def _waiting(folder):
 
 
 def start(source, tmp_path, sink):
-    made = stateful(source.stream(), "k", Count(), "k string, n long", 2, tailGroups=8)
-    return made.start(sink, str(tmp_path / "cp"), trigger={"availableNow": True})
+    counts = balance(source.stream(), "k", numPartitions=2, tailGroups=8).aggregate(Count(), "k string, n long")
+    writer = counts.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    return writer.start(checkpointLocation=str(tmp_path / "cp"))
 
 
 def stop(query, sink, before=lambda: None):

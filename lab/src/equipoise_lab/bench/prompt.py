@@ -22,7 +22,7 @@ from equipoise.metrics import load_imbalance
 from equipoise.microbatch import Accumulator
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import cut_table
-from equipoise.microbatch.spool import BUCKET, SealedBatch, Spool
+from equipoise.microbatch.spool import BUCKET, SPLIT, SealedBatch, Spool
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.spark.prompt.stages import Stages
 from equipoise.spark.rows.columns import PART
@@ -210,7 +210,7 @@ def _blocks(spark: SparkSession, folder: str, batch: SealedBatch) -> DataFrame:
                 yield from Spool(folder).block(0, batch.blocks[number]).to_batches()
 
     numbers = spark.range(0, len(batch.blocks), 1, len(batch.blocks))
-    return numbers.mapInArrow(read, f"key bigint, {BUCKET} int")
+    return numbers.mapInArrow(read, f"key bigint, {BUCKET} int, {SPLIT} boolean")
 
 
 def serving(seconds_per_row: float) -> Callable[[DataFrame], DataFrame]:

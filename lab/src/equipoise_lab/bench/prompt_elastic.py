@@ -48,7 +48,7 @@ def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int],
             blocks=_TASKS, buckets=_TASKS, least=2, most=_SLOTS,
         )  # fmt: skip
         spark.conf.set("spark.sql.shuffle.partitions", _TASKS)
-        query = microbatch(
+        counts = microbatch(
             stream.load(),
             "key",
             SlowCount(_SERVICE / 2),
@@ -58,7 +58,9 @@ def _watched(spark: SparkSession, name: str, rate: Rate, seconds: Iterable[int],
             interval=_INTERVAL,
             map=serving(_SERVICE / 2),
             combine=False,
-        ).start(discard, str(folder / "checkpoint"))
+        )
+        writer = counts.writeStream.foreachBatch(discard)
+        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         try:
             for _ in seconds:
                 time.sleep(1)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from equipoise.spark import sinks
+from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery
 from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from equipoise.spark import KeyBatch, StatefulStream, VectorProcessor, stateful
+from equipoise.spark import Aggregator, KeyBatch, StatefulStream, VectorProcessor, balance
 
-ONCE = {"availableNow": True}
+ONCE: dict[str, Any] = {"availableNow": True}
 TOTALS = "key long, n long, total long"
 
 Sink = Callable[[DataFrame, int], None]
@@ -69,8 +69,22 @@ def run_stateful(
     **options: Any,
 ) -> list[float]:
     """Run a query of ours to the end; time of each batch."""
-    prepared: StatefulStream = stateful(stream, "key", processor, schema, partitions, **options)
-    return batch_seconds(prepared.start(sink, str(checkpoint), trigger=ONCE))
+    made = keyed(stream, processor, schema, partitions, **options)
+    writer = made.writeStream.foreachBatch(sink).trigger(**ONCE).option("checkpointLocation", str(checkpoint))
+    return batch_seconds(writer.start())
+
+
+def keyed(stream: DataFrame, processor: Any, schema: str, partitions: int, **options: Any) -> StatefulStream:
+    """A processor of any kind over the column ``key``; options are those of ``balance``."""
+    groups = balance(stream, "key", numPartitions=partitions, **options)
+    made: StatefulStream
+    if isinstance(processor, VectorProcessor):
+        made = groups.process(processor, schema)
+    elif isinstance(processor, Aggregator):
+        made = groups.aggregate(processor, schema)
+    else:
+        made = groups.transformWithStateInPandas(processor, schema, "update", "none")
+    return made
 
 
 class VectorTotals(VectorProcessor):

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.adapt import Policy
 from equipoise.metrics import lower_bound
 from equipoise.microbatch.zipf import sample, zipf_shares
-from equipoise.spark import history
+from equipoise.spark import batch_log
 from equipoise_lab.bench.harness import Context, Result, median
 from equipoise_lab.bench.local_spark import local_spark
 from equipoise_lab.bench.stream import TOTALS, VectorTotals, read_batches, run_stateful, scratch, write_batches
@@ -22,10 +23,10 @@ _SLOTS, _PARTITIONS, _KEYS, _ROWS = 8, 16, 2000, 20_000
 _EXPONENT = 1.2
 _SCHEMA = "key long, value long"
 _CONTENDERS: dict[str, dict[str, Any]] = {
-    "hash": {"hash": True},
-    "kip": {"planner": "kip"},
-    "readj": {"planner": "readj"},
-    "scan": {"planner": "scan"},
+    "hash": {"placement": "hash"},
+    "kip": {"policy": Policy(planner="kip")},
+    "readj": {"policy": Policy(planner="readj")},
+    "scan": {"policy": Policy(planner="scan")},
 }
 
 
@@ -68,7 +69,7 @@ def drifting_keys(
 
 
 def _outcome(seconds: list[float], at: Path, spark: Any, keys: list[NDArray[np.int64]]) -> dict[str, Any]:
-    rows = history(str(at), spark=spark).dataframe().orderBy("batch").collect()
+    rows = batch_log(str(at), spark=spark).dataframe().orderBy("batch").collect()
     bounds = [lower_bound(_PARTITIONS, np.unique(batch, return_counts=True)[1].max() / len(batch)) for batch in keys]
     return {
         "seconds": seconds,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.spark import history
+from equipoise.spark import batch_log
 from equipoise_lab.bench.harness import Context, Result, median
 from equipoise_lab.bench.local_spark import local_spark
 from equipoise_lab.bench.stream import TOTALS, VectorTotals, read_batches, run_stateful, scratch, write_batches
@@ -19,7 +19,7 @@ def run(context: Context) -> Result:
     batches, rounds, ideal_seconds = (4, 1, 0.5) if context.quick else (10, 3, 1.0)
     rng = np.random.default_rng(context.seed)
     keys = [rng.integers(0, _KEYS, _ROWS) for _ in range(batches)]
-    contenders: dict[str, dict[str, Any]] = {"hash": {"hash": True}, "auto": {"mode": "auto"}}
+    contenders: dict[str, dict[str, Any]] = {"hash": {"placement": "hash"}, "auto": {}}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     moves = 0
     with local_spark(_SLOTS) as spark, scratch() as folder:
@@ -30,6 +30,6 @@ def run(context: Context) -> Result:
                 processor = VectorTotals(time.sleep, ideal_seconds * _SLOTS / _ROWS)
                 seconds[name] += run_stateful(stream, processor, TOTALS, _PARTITIONS, at, **options)[1:]
                 if name == "auto":
-                    moves += history(str(at), spark=spark).dataframe().where("applied").count()
+                    moves += batch_log(str(at), spark=spark).dataframe().where("applied").count()
     metrics = {"over_hash": median(seconds["auto"]) / median(seconds["hash"]), "moves": float(moves)}
     return Result(metrics, {"seconds": seconds, "batches": batches, "rounds": rounds})

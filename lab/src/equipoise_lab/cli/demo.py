@@ -136,14 +136,15 @@ def command(
 
 def _start(stream: Any, load: _Load, checkpoint: Path, *, plain_hash: bool) -> Any:
     """Start the query that counts and sums by key."""
-    from equipoise.spark import stateful
+    from equipoise.spark import balance
     from equipoise_lab.bench.stream import ONCE, TOTALS, VectorTotals, discard
 
     processor = VectorTotals(time.sleep, load.ideal * load.slots / load.rows)
-    placed: dict[str, Any] = {"hash": True} if plain_hash else {"planner": "kip"}
-    return stateful(stream, "key", processor, TOTALS, load.partitions, **placed).start(
-        discard, str(checkpoint), trigger=ONCE
+    totals = balance(stream, "key", numPartitions=load.partitions, placement="hash" if plain_hash else "plan").process(
+        processor, TOTALS
     )
+    writer = totals.writeStream.foreachBatch(discard).trigger(**ONCE)
+    return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
 def _batch_log(checkpoint: Path) -> list[dict[str, Any]]:

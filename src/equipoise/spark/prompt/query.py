@@ -1,9 +1,7 @@
 """Queries over planned micro-batches: map, allocate, reduce, window."""
 
-import dataclasses
-import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,9 +11,9 @@ from pyspark.sql.types import StructType
 from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.durations import seconds_of
-from equipoise.errors import FormatError, InvalidArgumentError, MismatchError
+from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch.spool import BUCKET, Spool
-from equipoise.plan import Plan
+from equipoise.spark.prompt.spool_client import SpoolClient
 from equipoise.spark.prompt.stages import Stages
 from equipoise.spark.prompt.windows import WindowProcessor, WindowRunner
 from equipoise.spark.rows.aggregator import Aggregator
@@ -23,15 +21,11 @@ from equipoise.spark.rows.cluster import partition_count
 from equipoise.spark.rows.columns import PART
 from equipoise.spark.rows.keys import resolve_key
 from equipoise.spark.rows.schemas import SparkSchemas
-from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
-from equipoise.spark.stream.delivery import Sink
-from equipoise.spark.stream.engine import Engine
-from equipoise.spark.stream.jobs import SparkJobs
-from equipoise.spark.stream.settings import Settings
-from equipoise.spark.stream.stateful import StatefulStream
-from equipoise.state.checkpoint import Checkpoint
-
-_log = logging.getLogger(__name__)
+from equipoise.spark.stream.batch_spec import BatchSpec
+from equipoise.spark.stream.options import StreamOptions
+from equipoise.spark.stream.pipeline import make_pipeline, require_columns
+from equipoise.spark.stream.stateful_stream import StatefulStream
+from equipoise.spark.stream.user_code import UserCode
 
 
 def microbatch(
@@ -49,46 +43,53 @@ def microbatch(
     buckets: int | None = None,
     combine: bool = True,
     allocation: str = "level",
-    **options: Any,
-) -> "MicrobatchStream":
-    """A query over a stream whose micro-batches are planned before they run.
+    policy: Policy | None = None,
+    cache: str | None = None,
+    retain: int = 10,
+) -> StatefulStream:
+    """Aggregate a stream whose micro-batches are planned before they run.
 
-    Blocks are mapped, their clusters allocated to reduce buckets by algorithm 3 of Prompt, reduced, and the buffers
-    merged into the state or the window of their keys, exactly once.
+    Blocks are mapped, their clusters are allocated to reduce buckets and reduced, and the partial buffers are merged
+    into the state or the window of their keys, exactly once.
 
     Parameters
     ----------
     stream
-        A stream of ``spark.readStream.format("equipoise")``. Any other stream will do, and is then not planned ahead.
+        A stream of ``spark.readStream.format("equipoise")``. Other streams work too, without plans made in advance.
     key
-        Key columns, as in the source's option.
+        Key column or columns, as in the source's option.
     reduce
-        An ``Aggregator`` with ``merge``; with ``inverse``, windows take off what falls out of them.
+        An ``Aggregator`` with ``merge``; with ``inverse``, windows subtract the rows that leave them.
     outputSchema
-        Schema of the rows that ``finish`` gives.
+        Schema of the rows that ``finish`` returns.
     numPartitions
         Partitions of the state; default ``spark.sql.shuffle.partitions``.
     spool
-        The source's spool: from there come the number of buckets, and there goes how long batches take, which the
-        source needs to follow the load.
+        The source's spool. The query reads the number of buckets from it and reports the time of each batch to it,
+        which the source needs to follow the load.
     map
-        From the rows of a batch to those that are reduced, as DataFrames. Keep the key, and the column
-        ``__equipoise_bucket``, without which all keys go by hash.
+        Function from the rows of a batch to the rows to reduce, as DataFrames. It must keep the key. Without the
+        columns ``__equipoise_bucket`` and ``__equipoise_split`` all keys go by hash.
     interval
         Length of a batch, as in the source's option. Batches are processed as soon as they are sealed.
     window, slide
-        Length of a window and from one result to the next, multiples of the interval; ``slide`` is the interval by
-        default. Results are due with every batch of the source whose number is a multiple of the slide; without
-        ``spool`` the batches of Spark are counted, of which the first may come before the source has one. Without a
+        Length of a window and the time from one result to the next, multiples of the interval; ``slide`` is the
+        interval by default. Results are due with every batch of the source whose number is a multiple of the slide;
+        without ``spool`` Spark's batches count, of which the first may come before the source has one. Without a
         window, results are running totals of the keys that changed.
     buckets
-        Number of reduce tasks where there is no spool; default ``numPartitions``.
+        Number of reduce tasks without a spool; default ``numPartitions``.
     combine
-        Whether map tasks reduce their own rows, so that only buffers travel.
+        Whether map tasks reduce their own rows, so that only partial buffers are shuffled.
     allocation
-        ``level`` (as the source has planned), ``prompt`` (algorithm 3 in the map tasks) or ``hash``.
-    **options
-        Further ones of ``stateful``: ``retain``, ``cache``, and those of the policy.
+        ``level`` (as the source planned), ``prompt`` (algorithm 3 in the map tasks) or ``hash``.
+    policy, cache, retain
+        As for ``equipoise.spark.balance``.
+
+    Returns
+    -------
+    StatefulStream
+        The output rows; start the query with ``writeStream``.
     """
     if not isinstance(reduce, Aggregator) or not reduce.can_merge:
         raise InvalidArgumentError("reduce must be an Aggregator with a merge: a key's rows may be in several blocks")
@@ -99,34 +100,51 @@ def microbatch(
     step = 1 if slide is None else _batches("slide", slide, seconds)
     if length is not None and step > length:
         raise InvalidArgumentError(f"a slide of {slide} skips rows: the window is {window}; slide by less")
-    known = {field.name for field in dataclasses.fields(Policy)}
-    unknown = sorted(set(options) - known - {"retain", "cache"})
-    if unknown:
-        raise InvalidArgumentError(f"microbatch has no option {', '.join(unknown)}")
-    schema = SparkSchemas(stream.sparkSession).parsed(reduce.bufferSchema)
-    return MicrobatchStream(
-        stream,
-        list(resolve_key(stream, key, streaming=True).names),
-        outputSchema,
-        numPartitions,
-        stages=Stages(reduce, schema, map, combine, allocation),
-        spool=None if spool is None else str(Spool(spool).folder),
-        interval=seconds,
-        window=None if length is None else (length, step),
-        buckets=whole("buckets", buckets, 1) if buckets is not None else None,
-        retain=whole("retain", options.pop("retain", 10), 1),
-        cache=options.pop("cache", None),
-        policy=Policy(**options),
+    resolved = resolve_key(stream, key, streaming=True)
+    schemas = SparkSchemas(stream.sparkSession)
+    schema = schemas.parsed(reduce.bufferSchema)
+    stages = Stages(reduce, schema, map, combine, allocation)
+    tasks = partition_count(stream.sparkSession, numPartitions) if buckets is None else whole("buckets", buckets, 1)
+    source = SpoolClient(seconds, None if spool is None else str(Spool(spool).folder))
+    options = StreamOptions(
+        numPartitions=numPartitions,
+        policy=policy or Policy(),
+        targetSeconds=seconds,
+        split=False,
+        cache=cache,
+        retain=retain,
     )
+    columns = schemas.arrow(outputSchema).names
+    processor: Any = reduce if length is None else WindowProcessor(reduce, schema, columns, length, step)
+    code = UserCode(schemas, processor, columns, "none")
+    if length is not None:
+        code.runner = partial(WindowRunner, processor)
+    require_columns(stream, resolved, options)
+    every = None if length is None else step
+    pipeline = make_pipeline(
+        stream,
+        resolved,
+        options,
+        code,
+        outputSchema,
+        visit_every=every,
+        reduction=PlannedReduction(stages, source, tasks, every),
+        source=source if spool is not None or BUCKET in stream.columns else None,
+    )
+    if pipeline.query.watermark is not None:
+        raise InvalidArgumentError(
+            "microbatch keeps no event time: its windows move with the batches; drop the watermark"
+        )
+    return StatefulStream(pipeline)
 
 
 def read_batches(spool: str, *, spark: SparkSession | None = None) -> DataFrame:
-    """What the source did with every batch: sizes, blocks, buckets, measures of balance, and why tasks were changed.
+    """Return what the source did with every batch: sizes, blocks, buckets, balance, and why it changed its tasks.
 
     Parameters
     ----------
     spool
-        The source's folder.
+        Folder of the source.
     spark
         The session; default the active one.
     """
@@ -158,143 +176,36 @@ _HISTORY = {
 }
 
 
-class MicrobatchStream(StatefulStream):
-    """A query over planned micro-batches that is ready to start; what ``microbatch`` gives."""
+@dataclass(frozen=True)
+class PlannedReduction:
+    """Reduces the blocks of a batch to partial buffers; see ``equipoise.spark.stream.jobs.Reduction``.
 
-    def __init__(
-        self,
-        stream: DataFrame,
-        key: list[str],
-        output_schema: StructType | str,
-        partitions: int | None,
-        *,
-        stages: Stages,
-        spool: str | None,
-        interval: float,
-        window: tuple[int, int] | None,
-        buckets: int | None,
-        retain: int,
-        cache: str | None,
-        policy: Policy,
-    ) -> None:
-        self._stages, self._spool, self._seconds, self._window = stages, spool, interval, window
-        self._buckets = buckets or partition_count(stream.sparkSession, partitions)
-        columns = SparkSchemas(stream.sparkSession).arrow(output_schema).names
-        processor: Any = stages.aggregator
-        if window is not None:
-            processor = WindowProcessor(stages.aggregator, stages.schema, columns, *window)
-        super().__init__(
-            stream,
-            key,
-            processor,
-            output_schema,
-            partitions,
-            time_mode="none",
-            initial=None,
-            order_by=(),
-            bounds=None,
-            target_seconds=interval,
-            tail_groups=None,
-            plain_hash=False,
-            split=False,
-            cache=cache,
-            retain=retain,
-            policy=policy,
-        )
-        if self._watermark is not None:
-            raise InvalidArgumentError(
-                "microbatch keeps no event time: its windows move with the batches; drop the watermark"
-            )
-        if window is not None:
-            self._code.runner = partial(WindowRunner, processor)
+    Parameters
+    ----------
+    stages
+        Map and reduce tasks.
+    source
+        The spool that the source and the query share.
+    buckets
+        Number of reduce tasks where the source does not say.
+    slide
+        Batches from one result of a window to the next; ``None`` without a window.
+    """
 
-    def _settings(self, checkpoint: Checkpoint, sink: Sink, trigger: Mapping[str, Any]) -> Settings:
-        if self._spool is not None or BUCKET in self._stream.columns:
-            _require_trigger(trigger, self._seconds)
-        settings = super()._settings(checkpoint, sink, trigger)
-        return dataclasses.replace(settings, visit_every=None if self._window is None else self._window[1])
+    stages: Stages
+    source: SpoolClient
+    buckets: int
+    slide: int | None = None
 
-    def _jobs(self, settings: Settings) -> SparkJobs:
-        return _MicrobatchJobs(settings, self._stages, self._spool, self._seconds, self._buckets)
+    def columns(self, key: Sequence[str]) -> list[str]:
+        """Return the names of the columns after the reduction."""
+        return [*key, PART]
 
-    def _handler(self, engine: Engine[DataFrame]) -> Callable[[DataFrame, int], None]:
-        return engine if self._spool is None else _Reporting(engine, self._spool)
-
-
-class _MicrobatchJobs(SparkJobs):
-    """Reduces the blocks of a batch before its buffers go to the owners of their keys."""
-
-    def __init__(self, settings: Settings, stages: Stages, spool: str | None, interval: float, buckets: int) -> None:
-        super().__init__(settings)
-        self._stages, self._spool, self._interval, self._buckets = stages, spool, interval, buckets
-
-    def columns(self, rows: DataFrame) -> list[str]:  # noqa: ARG002 - the name belongs to the protocol
-        """Names of the columns after the reduction."""
-        return [*self._settings.identity.key, PART]
-
-    def run(self, rows: DataFrame, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
-        """Map, allocate, reduce; then as any batch, whose windows move on with the batches of the source."""
-        slide = self._settings.visit_every
-        if slide and self._spool is not None:
-            batch_spec = dataclasses.replace(batch_spec, visits_all=Spool(self._spool).released() % slide == 0)
-        reduced = self._stages.reduced(rows, self._settings.identity.key, self._bucket_count(), batch_spec)
-        return super().run(reduced, plan, batch_spec, late_ms=late_ms)
-
-    def _bucket_count(self) -> int:
-        tasks = None if self._spool is None else Spool(self._spool).tasks()
-        if tasks is None and self._spool is not None:
-            raise MismatchError(
-                f"no source uses the spool {self._spool}; give the query the one that its source has, or none"
-            )
-        if tasks is None:
-            return self._buckets
-        if abs(tasks.interval - self._interval) > 1e-9:
-            raise MismatchError(
-                f"the source makes a batch every {tasks.interval:g} seconds, the query expects one every "
-                f"{self._interval:g}; give both the same interval"
-            )
-        batch = Spool(str(self._spool)).handed_out()
-        return tasks.buckets if batch is None else int(batch.measures["buckets"])  # what its keys were dealt to
-
-
-class _Reporting:
-    """Runs batches and tells the source how long they took."""
-
-    def __init__(self, engine: Engine[DataFrame], spool: str) -> None:
-        self._engine, self._spool = engine, spool
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        start = time.perf_counter()
-        self._engine(rows, batch)
-        seconds = time.perf_counter() - start
-        try:
-            spool = Spool(self._spool)
-            if spool.released():  # the first batch of a query may come before the source has any
-                spool.add_time(spool.released() - 1, seconds)
-        except (OSError, FormatError) as error:  # the batch counts, whether the source knows what it took or not
-            _log.warning("the source is not told how long batch %d took: %s", batch, error)
-
-
-def _require_trigger(trigger: Mapping[str, Any], interval: float) -> None:
-    """Refuse a trigger that asks for fewer batches than the source makes, or that ends."""
-    ending = [name for name in ("availableNow", "once") if trigger.get(name)]
-    if ending:
-        raise InvalidArgumentError(
-            f"the trigger {ending[0]} runs what is there, and the source makes a batch every {interval:g} seconds; use "
-            "no trigger, and stop the query when you have seen enough"
-        )
-    given = trigger.get("processingTime")
-    if given is None:
-        return
-    try:
-        seconds = seconds_of("trigger", given)
-    except InvalidArgumentError:
-        return  # Spark knows other ways to write an interval, and "0 seconds"
-    if seconds > interval * (1 + 1e-9):
-        raise InvalidArgumentError(
-            f"a trigger of {given!r} takes a batch every {seconds:g} seconds, and the source makes one every "
-            f"{interval:g}, so the query would fall behind for ever; use no trigger, or the interval of the source"
-        )
+    def reduced(self, rows: DataFrame, key: Sequence[str], batch_spec: BatchSpec) -> tuple[DataFrame, BatchSpec]:
+        """Map, allocate and reduce; windows move on with the batches of the source."""
+        due = self.source.is_due(self.slide) if self.slide else None
+        spec = batch_spec if due is None else replace(batch_spec, visits_all=due)
+        return self.stages.reduced(rows, list(key), self.source.buckets() or self.buckets, spec), spec
 
 
 def _batches(name: str, duration: str | float, interval: float) -> int:

@@ -20,7 +20,7 @@ from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, Replay
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
-from equipoise.microbatch.spool import BUCKET, Section, Spool
+from equipoise.microbatch.spool import BUCKET, SPLIT, Section, Spool
 
 Offset = dict[str, Any]
 """Where a query is: batches that it has read, and the name of the spool that they are of."""
@@ -93,13 +93,13 @@ class PlannedSource(DataSource):
         return "equipoise"
 
     def schema(self) -> str:
-        """The tuples' columns, and the reduce bucket of their keys."""
+        """Return the columns of the tuples, and ``BUCKET`` and ``SPLIT`` of their keys."""
         text = self.options.get("schema")
         if text is None:
             raise InvalidArgumentError(
                 "the source equipoise needs the option schema, for example 'word string, n bigint'"
             )
-        return f"{text}, {BUCKET} int"
+        return f"{text}, {BUCKET} int, {SPLIT} boolean"
 
     def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
         """The reader; cheap, since Spark makes several."""
@@ -139,7 +139,7 @@ class PlannedReader(DataSourceStreamReader):
             raise InvalidArgumentError("the source equipoise needs the option spool, a folder to keep tuples in")
         self._options, self._functions = dict(options), dict(functions)
         self._columns = schema.names
-        fields = [field for field in schema.fields if field.name != BUCKET]
+        fields = [field for field in schema.fields if field.name not in {BUCKET, SPLIT}]
         self._schema: pa.Schema = to_arrow_schema(StructType(fields), timezone="UTC")
         self._cutting = _cutting(options)
         require_columns(self._schema, self._cutting)

@@ -1,11 +1,10 @@
 """The two stages of a micro-batch: blocks are mapped to clusters of keys, buckets of clusters are reduced to buffers.
 
-A bucket's tasks give one buffer for each key that they saw. Should a key reach several buckets, its owner merges the
-buffers, so the result never depends on how clusters are allocated; only the balance does.
+The tasks of a bucket give one partial buffer for each key that they saw. If a key reaches several buckets, its owner
+merges the buffers: the result does not depend on how clusters are allocated, only the balance does.
 
-What a task sends is the same whenever it is repeated: no time that it took, and buffers merged in an order of their
-own. Otherwise Spark takes a task that is repeated after an executor was lost for one that may not be, and the query
-fails.
+A repeated task sends the same bytes: it sends no times, and it merges buffers in a fixed order. Otherwise Spark would
+take a task that is repeated after the loss of an executor for an indeterminate one, and fail the query.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch import prompt_buckets
-from equipoise.microbatch.spool import BUCKET
+from equipoise.microbatch.spool import BUCKET, SPLIT
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
 from equipoise.spark.rows.keyed_frames import Part
@@ -34,12 +33,13 @@ from equipoise.state.codec import KeyCodec, row_codec
 
 Batches = Iterator[pa.RecordBatch]
 _TARGET = "__equipoise_target"
-_UNKNOWN = -1  # in place of a bucket where none was planned
+_UNKNOWN = -1  # bucket of a key for which none was planned
+_REFERENCE = (BUCKET, SPLIT)
 
 
 @dataclass(frozen=True)
 class Stages:
-    """How blocks become buffers.
+    """Turns the blocks of a batch into partial buffers.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Stages:
     schema
         ``StructType.jsonValue()`` of a buffer.
     map
-        From the rows of a batch to the rows that are reduced; ``None`` for the same.
+        Function from the rows of a batch to the rows to reduce; ``None``: they are the same.
     combine
-        Whether a map task reduces its own rows, and only buffers are sent on.
+        Whether map tasks reduce their own rows and send only partial buffers on.
     allocation
         How clusters are allocated to buckets.
     """
@@ -66,18 +66,18 @@ class Stages:
             raise InvalidArgumentError(f"allocation must be one of {', '.join(ALLOCATIONS)}, got {self.allocation!r}")
 
     def reduced(self, rows: DataFrame, key: list[str], buckets: int, batch_spec: BatchSpec) -> DataFrame:
-        """Rows of a batch as one row for each key and bucket: the key, and a part.
+        """Reduce the rows of a batch to one row for each key and bucket: the key, and a partial buffer.
 
         Parameters
         ----------
         rows
-            Of the blocks, one block a partition.
+            Rows of the blocks, one block for each partition.
         key
             Names of the key columns.
         buckets
-            r, number of reduce tasks.
-        order
-            What the driver said.
+            Number of reduce tasks r.
+        batch_spec
+            What the tasks of the batch need to know.
         """
         mapped = rows if self.map is None else self.map(rows)
         missing = [name for name in key if name not in mapped.columns]
@@ -85,10 +85,11 @@ class Stages:
             raise InvalidArgumentError(
                 f"map must keep the key column {missing[0]!r}; it gave {', '.join(mapped.columns)}"
             )
-        if BUCKET not in mapped.columns:
-            mapped = mapped.withColumn(BUCKET, F.lit(_UNKNOWN))
-        values = [name for name in mapped.columns if name not in key and name != BUCKET]
-        columns = [as_column(mapped, name) for name in (*key, *values, BUCKET)]
+        for name, unknown in ((BUCKET, F.lit(_UNKNOWN)), (SPLIT, F.lit(True))):
+            if name not in mapped.columns:
+                mapped = mapped.withColumn(name, unknown)
+        values = [name for name in mapped.columns if name not in key and name not in _REFERENCE]
+        columns = [as_column(mapped, name) for name in (*key, *values, *_REFERENCE)]
         keys = [as_column(mapped, name) for name in key]
         marked = mapped.select(*columns, F.xxhash64(*keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
         fields = [StructField(field.name, field.dataType) for field in marked.schema.fields]
@@ -125,7 +126,7 @@ class Stages:
         return run
 
     def _part_maker(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
-        return part_maker(replace(batch_spec, counts_parts=False), self.aggregator, self.schema, kept=(BUCKET,))
+        return part_maker(replace(batch_spec, counts_parts=False), self.aggregator, self.schema, kept=_REFERENCE)
 
     def _merger(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
@@ -161,21 +162,22 @@ def _parts(batch: pa.RecordBatch | pa.Table) -> list[Part]:
 
 
 def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """As planned when the batch was sealed; keys of which nothing is known by hash."""
+    """Return the buckets planned when the batch was sealed; keys without one go by hash."""
     planned = table[BUCKET].fill_null(_UNKNOWN).to_numpy()
-    return np.where(planned >= 0, np.mod(planned >> 1, buckets), _by_hash(table, buckets)).astype(np.int32)
+    return np.where(planned >= 0, np.mod(planned, buckets), _by_hash(table, buckets)).astype(np.int32)
 
 
 def _prompt(table: pa.Table, buckets: int) -> NDArray[np.int32]:
-    """Algorithm 3: split keys by hash, then the largest cluster to the bucket with most room, which then waits.
+    """Allocate by algorithm 3: split keys by hash, then the largest cluster to the bucket with most room.
 
-    A cluster is as large as the rows that it is of. Keys of which nothing is known count as split.
+    A bucket that received a cluster waits for its next turn. The size of a cluster is its number of rows. Keys without
+    a plan count as split.
     """
     keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
     sizes = np.ones(table.num_rows)
     if PART in table.column_names:
         sizes = np.array([part.rows for part in _parts(table)], dtype=np.float64)
-    split = table[BUCKET].fill_null(_UNKNOWN).to_numpy()[first] % 2 == 1
+    split = table[SPLIT].fill_null(fill_value=True).to_numpy()[first]
     clusters = np.bincount(inverse, sizes, len(keys))
     return np.asarray(prompt_buckets(keys, clusters, split, buckets)[inverse])
 

@@ -1,4 +1,4 @@
-"""What became of every batch of a query: as rows, as a DataFrame, as a picture."""
+"""The batch log of a query: as rows, as a DataFrame, as a picture."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,9 +27,9 @@ _SCHEMA = (
 
 @dataclass(frozen=True)
 class BatchLog:
-    """What became of every batch: measures, plan, decision and its reason, imbalance before and after, moves.
+    """The batches of a query: measures, plan, decision and its reason, imbalance before and after, moves.
 
-    It is used as the DataFrame that ``dataframe()`` gives, of which it has every method but ``plot``.
+    It has every method of the DataFrame that ``dataframe()`` returns, except ``plot``.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class BatchLog:
 
     Examples
     --------
-    ``history(checkpoint).select("batch", "imbalance_rows", "reason").show()``
+    ``batch_log(checkpoint).select("batch", "imbalance_rows", "reason").show()``
     """
 
     rows: list[dict[str, Any]] = field(repr=False)
@@ -58,7 +58,7 @@ class BatchLog:
         return self._dataframe[item]
 
     def dataframe(self) -> DataFrame:
-        """The batches as a DataFrame.
+        """Return the batches as a DataFrame.
 
         Columns
         -------
@@ -68,31 +68,31 @@ class BatchLog:
             Whether the batch has reached the sink. False for the last batch while it is being delivered, or if the
             query ended before; then the next start delivers it.
         ``rows``, ``output_rows``, ``split_rows``
-            Rows that came in and went out; rows of split keys, which other tasks reduced than those that own the keys.
+            Rows in and out; rows of split keys that were reduced by tasks which do not own the keys.
         ``seconds``, ``work_seconds``, ``target_seconds``
-            Time of the batch, of the user's code in all tasks together, and that a batch may take: the interval of the
-            trigger or ``targetSeconds``, NULL where there is neither.
+            Time of the batch, time of the user's code in all tasks together, and the time a batch may take: the
+            interval of the trigger or ``targetSeconds``, NULL without either.
         ``imbalance_rows``, ``imbalance_seconds``
             Rows and work of the fullest partition over the mean.
         ``imbalance_rows_hash``, ``imbalance_seconds_hash``
-            What they would have been by plain hash, for the very same rows.
+            The same with plain hash, for the same rows.
         ``bound_rows``, ``bound_seconds``
-            What no plan could have gone below while the hottest key stays whole.
+            The least that any plan could have reached while the hottest key stays whole.
         ``state_bytes``, ``partition_state``
-            State before the batch, of all and of each partition.
+            Bytes of state before the batch, in total and of each partition.
         ``partition_rows``, ``partition_seconds``
             Rows and time of each task.
         ``plan``, ``next_plan``
             Versions of the plan of this batch and of the next.
         ``action``, ``applied``, ``reason``
-            What was decided, whether it was done, and why.
+            The decision, whether it was applied, and its reason.
         ``imbalance_before``, ``bound``
-            What the decision rests on: imbalance and its bound by the load on record, which goes back further than a
-            batch, and counts what the option ``load`` says.
+            Imbalance and its bound by the load on record, which covers more than one batch and counts what
+            ``Policy.load`` says. The decision rests on them.
         ``imbalance_after``, ``gain_seconds``
-            Where a plan was made: the imbalance that it is to have, and the seconds that it saves over the horizon.
+            If a plan was made: its predicted imbalance, and the seconds it saves over the horizon.
         ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
-            What the plan moves, and how long that takes the partition with most of it.
+            What the plan moves, and how long that takes the partition that receives most.
         """
         return self._dataframe
 
@@ -112,8 +112,8 @@ class BatchLog:
         return batch_log_figure(self.rows)
 
 
-def history(path: str, *, spark: SparkSession | None = None) -> BatchLog:
-    """What became of every batch of a query, which may be running.
+def batch_log(path: str, *, spark: SparkSession | None = None) -> BatchLog:
+    """Return what became of every batch of a query, which may be running.
 
     Parameters
     ----------

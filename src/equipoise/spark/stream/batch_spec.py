@@ -1,6 +1,7 @@
 """What the driver tells the tasks of one micro-batch, and what each task tells back."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -80,7 +81,7 @@ class BatchSpec:
     variables: dict[str, VariableSpec]
     removed_tags: frozenset[int]
     key_fields: list[int]
-    key_schema: dict[str, object]
+    key_schema: dict[str, Any]
     event_time: int | None
     output_schema: pa.Schema
     timezone: str

@@ -1,8 +1,7 @@
-"""How a committed batch reaches its sink.
+"""Deliver a committed batch to its sink.
 
-A sink is a function of (DataFrame, number of the batch), or a ``FileSink``, which takes the committed files themselves.
-Either may be given the last batch again after a crash or a stop, with the same rows. Neither is asked to replace
-anything.
+A sink is a function of (DataFrame, batch number), or a ``FileSink``, which receives the committed files. Either may
+receive the last batch again after a crash or a stop, with the same rows. Neither has to replace anything.
 """
 
 from abc import ABC, abstractmethod
@@ -30,11 +29,11 @@ class Delivery:
     files
         Output files of the batch, paths below the checkpoint.
     rows
-        Makes a DataFrame of them.
+        Returns a DataFrame of them.
     empty
-        Makes a DataFrame of their schema without rows.
+        Returns an empty DataFrame of their schema.
     check
-        Raises where another query has taken over.
+        Raises an error if another query has taken over.
     """
 
     batch: int
@@ -79,6 +78,6 @@ def deliver(sink: Sink, delivery: Delivery) -> None:
     except Exception as error:
         raise UserFunctionError(
             f"{type(error).__name__} in the sink{raised_at(error)}: {error}\n"
-            f"Batch {delivery.batch} is committed and not delivered. Mend the sink and start the query again on the "
+            f"Batch {delivery.batch} is committed and not delivered. Correct the sink and start the query again on the "
             f"same checkpoint: the batch is delivered first.\n{traced(error)}"
         ) from error

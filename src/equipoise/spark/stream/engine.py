@@ -152,16 +152,22 @@ class Engine(Generic[Rows]):
     def _deliver(self, progress: "_Progress", rows: Rows) -> None:
         """Give the last committed batch to the sink, unless another query has taken over."""
         commit, storage, epoch = progress.last, progress.storage, self._settings.epoch
+        transformed = self._settings.query.transformed
         failpoint("driver.before-sink")
         files = [storage.at(file.path) for file in commit.outputs]
 
         def output() -> Any:
-            made = self._jobs.outputs(rows, files)
+            made = transformed(self._jobs.outputs(rows, files))
             epoch.check()  # making it takes time, and it is delivered next
             return made
 
         delivery = Delivery(
-            commit.batch, storage, commit.outputs, output, empty=lambda: self._jobs.outputs(rows, []), check=epoch.check
+            commit.batch,
+            storage,
+            commit.outputs,
+            output,
+            empty=lambda: transformed(self._jobs.outputs(rows, [])),
+            check=epoch.check,
         )
         epoch.check()
         deliver(self._settings.sink, delivery)
@@ -189,7 +195,8 @@ class Engine(Generic[Rows]):
         settings, plan = self._settings, progress.plan
         layout = Layout(plan)
         identity = settings.identity
-        event_time = columns.index(settings.watermark.column) if settings.watermark and version else None
+        watermark = settings.query.watermark
+        event_time = columns.index(watermark.column) if watermark and version else None
         return BatchSpec(
             location=progress.storage.location,
             query=identity.name,
@@ -210,12 +217,12 @@ class Engine(Generic[Rows]):
             key_fields=[columns.index(name) for name in identity.key] if columns else [],
             key_schema=identity.key_schema,
             event_time=event_time,
-            output_schema=settings.output_arrow,
-            timezone=settings.timezone,
-            cache=settings.cache,
-            state_schema=settings.state_arrow,
+            output_schema=settings.query.output_arrow,
+            timezone=settings.query.timezone,
+            cache=settings.options.cache,
+            state_schema=settings.query.code.state_arrow,
             initial=not version,
-            visits_all=bool(version and settings.visit_every and version % settings.visit_every == 0),
+            visits_all=bool(version and settings.query.visit_every and version % settings.query.visit_every == 0),
             counts_parts=settings.aggregator is not None,
         )
 
@@ -223,9 +230,9 @@ class Engine(Generic[Rows]):
         self, progress: "_Progress", batch_spec: BatchSpec, manifests: list[Manifest], seconds: float, offsets: str
     ) -> Commit:
         settings, plan = self._settings, progress.plan
-        by_speed = settings.policy.load == "auto"
+        by_speed = settings.options.policy.load == "auto"
         loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys(), by_speed=by_speed)
-        measures = batch_measures(manifests, plan, seconds, settings.target_seconds)
+        measures = batch_measures(manifests, plan, seconds, settings.options.targetSeconds)
         choice = (
             progress.next_plan.choose(plan, loads, batch_spec.batch, measures)
             if batch_spec.version
@@ -271,7 +278,7 @@ class _Progress:
         last = self.log.adopt(settings.epoch)
         self.head = -1 if last is None else last.version
         self.table = self.log.table(self.head) if self.head >= 0 else GroupTable()
-        self._garbage = GarbageCollector(settings.epoch, settings.retain)
+        self._garbage = GarbageCollector(settings.epoch, settings.options.retain)
         self.removed: frozenset[int] = frozenset()
         self.next_plan = NextPlan(settings, self.checkpoint)
         if last is None:
@@ -309,7 +316,7 @@ class _Progress:
         """Summarise the log now and then, and delete what nobody needs."""
         if self.head % SUMMARY_EVERY == 0:
             failpoint("driver.before-summary")
-            oldest = self.log.summarise(self.table, self._settings.epoch, self.head - self._settings.retain)
+            oldest = self.log.summarise(self.table, self._settings.epoch, self.head - self._settings.options.retain)
             failpoint("driver.in-summary")
             batch_log.write(self.log, self.head)
             failpoint("driver.after-summary")
@@ -376,9 +383,10 @@ def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any, *, 
 
 def _watermark(now: int, manifests: list[Manifest], settings: Settings) -> int:
     latest = [each.latest_event_ms for each in manifests if each.latest_event_ms is not None]
-    if settings.watermark is None or not latest:
+    watermark = settings.query.watermark
+    if watermark is None or not latest:
         return now
-    return max(now, max(latest) - settings.watermark.delay_ms)
+    return max(now, max(latest) - watermark.delay_ms)
 
 
 def verify_outputs(storage: Storage, commit: Commit) -> None:

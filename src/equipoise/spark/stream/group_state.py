@@ -201,7 +201,7 @@ class GroupStateRunner(ProcessorRunner):
         processor.has_watermark = batch_spec.event_time is not None
         watermark_ms = batch_spec.watermark_ms if processor.has_watermark else GroupState.NO_TIMESTAMP
         self._times = TimerValues(batch_spec.time_ms, watermark_ms)  # in every time mode, unlike those of a processor
-        kinds: list[Any] = [field["type"] for field in batch_spec.key_schema["fields"]]  # type: ignore[attr-defined]
+        kinds: list[Any] = [field["type"] for field in batch_spec.key_schema["fields"]]
         show = self._shown
         self._shown = lambda key: tuple(map(_as_numpy, show(key), kinds))
 

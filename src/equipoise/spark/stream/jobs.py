@@ -1,4 +1,4 @@
-"""Where the tasks of a micro-batch run: on Spark."""
+"""Runs the tasks of a micro-batch on Spark."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,36 +25,57 @@ _WHOLE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
 class Jobs(Protocol[Rows]):
-    """Runs the tasks of a micro-batch, whatever its rows are made of."""
+    """Runs the tasks of a micro-batch, on Spark or without it."""
 
     def columns(self, rows: Rows) -> Sequence[str]:
-        """Names of the columns."""
+        """Return the names of the columns that tasks receive."""
 
     def run(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
-        """Place the rows by the plan, run a task for every partition, and gather what they say."""
+        """Place the rows by the plan, run a task for every partition, and return the manifests of the tasks."""
 
     def outputs(self, rows: Rows, files: Sequence[str]) -> Rows:
-        """What the sink is given: the rows of the output files."""
+        """Return the rows of output files."""
+
+
+class Reduction(Protocol):
+    """Reduces the rows of a batch to partial buffers before they go to the tasks that own the keys."""
+
+    def columns(self, key: Sequence[str]) -> list[str]:
+        """Return the names of the columns after the reduction."""
+
+    def reduced(self, rows: DataFrame, key: Sequence[str], batch_spec: BatchSpec) -> tuple[DataFrame, BatchSpec]:
+        """Return the reduced rows, and the specification under which they are merged into the state."""
 
 
 class SparkJobs:
-    """Runs tasks as one job of Spark."""
+    """Runs the tasks of a batch as one Spark job.
 
-    def __init__(self, settings: Settings) -> None:
+    Parameters
+    ----------
+    settings
+        The open query.
+    reduction
+        Reduces the rows of a batch before they are placed; ``None``: rows are placed as they are.
+    """
+
+    def __init__(self, settings: Settings, reduction: Reduction | None = None) -> None:
         self._settings = settings
+        self._reduction = reduction
         self._placement: tuple[tuple[object, ...], Placement] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_placement": None}
 
     def columns(self, rows: DataFrame) -> Sequence[str]:
-        """Names of the columns."""
-        return rows.columns
+        """Return the names of the columns that tasks receive."""
+        return rows.columns if self._reduction is None else self._reduction.columns(self._settings.identity.key)
 
     def run(self, rows: DataFrame, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
-        """Route, place, sort and work, in one job; one exchange for each row, and one more for those of split keys."""
+        """Route, place, sort and work, in one job; one exchange for each row, and one more for rows of split keys."""
+        if self._reduction is not None:
+            rows, batch_spec = self._reduction.reduced(rows, self._settings.identity.key, batch_spec)
         placement = self._placed_by(rows, plan, initial=batch_spec.initial)
-        work = task(batch_spec, self._settings.runner)
+        work = task(batch_spec, self._settings.query.code.runner)
         with _read_once(rows) if placement.splits else nullcontext(rows) as read:
             partial_buffers = self._make_parts(batch_spec)
             with nullcontext() if batch_spec.initial else _as_planned(rows.sparkSession):
@@ -67,9 +88,9 @@ class SparkJobs:
         return None if aggregator is None else part_maker(batch_spec, aggregator, batch_spec.variables[BUFFER].schema)
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
-        """The placement of a plan; kept as long as the plan and the columns stay the same.
+        """Return the placement of a plan; it is kept while the plan and the columns stay the same.
 
-        All batches of a query are of one session, though Spark may wrap it anew for each of them.
+        All batches of a query belong to one session, though Spark may wrap it anew for each batch.
         """
         what = (plan.version, tuple(rows.columns), initial)
         if self._placement is None or self._placement[0] != what:
@@ -77,18 +98,18 @@ class SparkJobs:
         return self._placement[1]
 
     def outputs(self, rows: DataFrame, files: Sequence[str]) -> DataFrame:
-        """The output files as a DataFrame, all of them whatever the session is told to pass over."""
-        spark, schema = rows.sparkSession, self._settings.output_schema
+        """Return the output files as a DataFrame; a missing or damaged file is always an error."""
+        spark, schema = rows.sparkSession, self._settings.query.output_schema
         reader = spark.read.schema(schema).options(**_WHOLE)
         return reader.parquet(*files) if files else spark.createDataFrame([], schema)
 
 
 @contextmanager
 def _as_planned(spark: SparkSession) -> Iterator[None]:
-    """Settings for a batch's job, in the session of the query's own; they are back when the sink is called.
+    """Set Spark's options for the job of a batch; they are restored before the sink is called.
 
-    Adaptive execution takes a third of a small batch's time and can change nothing that the plan says. Rows that a
-    repeated task deals to other pieces than before must be noticed, which is not the default everywhere.
+    Adaptive execution takes a third of the time of a small batch and cannot change the placement. Spark must notice
+    when a repeated task deals rows to other shards than before, which it does not by default in every version.
     """
     before = {name: spark.conf.get(name, None) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
@@ -105,7 +126,7 @@ def _as_planned(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def _read_once(rows: DataFrame) -> Iterator[DataFrame]:
-    """The rows, kept while they are used: where keys are split they go two ways, and must be the same rows on both."""
+    """Persist the rows for a block: rows of split keys take another path, and both paths must read the same rows."""
     rows.persist()
     try:
         yield rows

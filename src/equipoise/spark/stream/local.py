@@ -1,11 +1,10 @@
-"""A stateful query without Spark: for unit tests of processors, and of this library."""
+"""A keyed stream query without Spark: for unit tests of processors, and of this library."""
 
 import hashlib
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any, Self, TypeAlias
 
 import msgspec
@@ -22,16 +21,15 @@ from equipoise.framing import seal
 from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
+from equipoise.spark.stream.opening import open_query
+from equipoise.spark.stream.options import Placement, StreamOptions
 from equipoise.spark.stream.overrides import Overridable
-from equipoise.spark.stream.query import is_active_here
-from equipoise.spark.stream.settings import Settings, Watermark
+from equipoise.spark.stream.settings import QueryDefinition, Watermark
 from equipoise.spark.stream.user_code import Form, Processor, UserCode
 from equipoise.state.cache import GroupCache
-from equipoise.state.checkpoint import Checkpoint, Identity, new_name
 from equipoise.state.codec import KeyCodec, RowCodec
-from equipoise.state.fencing import claim
 from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
-from equipoise.state.handle import VariableSpec, merge_specs, removed_tags
+from equipoise.state.handle import VariableSpec
 from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.state_dump import group_entries, key_states
@@ -40,17 +38,17 @@ from equipoise.storage import Storage
 
 _FINISHED_KEPT = 100  # batches, as Spark keeps them
 SchemaLike: TypeAlias = StructType | pa.Schema | str
-"""A schema as users give it; text needs a Spark session to be read."""
+"""A schema as users give it; text needs a Spark session."""
 
 
 class LocalSchemas:
-    """Understands schemas without a session, unless they are text."""
+    """Parses schemas without a session, unless they are text."""
 
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
 
     def struct(self, schema: SchemaLike) -> StructType:
-        """Spark's form of a schema."""
+        """Return a schema as Spark's type."""
         if isinstance(schema, pa.Schema):
             return from_arrow_schema(schema)
         if isinstance(schema, StructType):
@@ -65,47 +63,50 @@ class LocalSchemas:
         return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 
     def parsed(self, schema: SchemaLike) -> dict[str, Any]:
-        """JSON form of a schema, as it is stored."""
+        """Return the JSON form of a schema, as it is stored."""
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.struct(schema).jsonValue()))
         return plain
 
     def arrow(self, schema: SchemaLike) -> pa.Schema:
-        """Arrow form of a schema."""
+        """Return the Arrow form of a schema."""
         return to_arrow_schema(self.struct(schema), timezone=self._timezone)
 
 
 class LocalQuery(Overridable):
-    """A stateful query that runs in this process, batch by batch, without Spark.
+    """Run a keyed stream query in this process, batch by batch, without Spark.
 
-    State, plans, commits and recovery are those of ``stateful``; only the shuffle is another one. When a batch fails,
-    give the same rows again, to this query or to a new one on the same checkpoint: that is what Spark does.
+    State, plans, commits and recovery are those of a query on Spark; only the shuffle differs. If a batch fails, give
+    the same rows again, to this query or to a new one on the same checkpoint, as Spark does.
 
     Parameters
     ----------
     processor
-        As for ``stateful``. Schemas that it declares as text need a Spark session.
+        A ``StatefulProcessor``, a ``VectorProcessor`` or an ``Aggregator``. Schemas that it declares as text need a
+        Spark session.
     key, inputSchema
         Key column or columns, and the schema of the rows, which has them.
     outputSchema
         Schema of the rows that the processor yields.
     checkpointLocation
-        As for ``stateful``; default a temporary folder that goes with the query.
-    numPartitions, timeMode, orderBy, tailGroups, hash, split, retain, **policy
-        As for ``stateful``.
+        Folder of the query; default a temporary folder that is deleted with the query.
+    timeMode
+        ``"none"``, ``"processingTime"`` or ``"eventTime"``.
     watermark
         Event-time column and delay, in milliseconds or as text like ``"10 minutes"``.
     initialState
-        Rows with the key columns, given to ``handleInitialState`` when the query is created.
-    clock
-        Gives the processing time, milliseconds since 1970.
+        Rows with the key columns for ``handleInitialState`` when the query is created.
+    numPartitions, placement, policy, orderBy, tailGroups, split, retain
+        As for ``equipoise.spark.balance``.
     cache
-        Folder for caches; default below the checkpoint where that is local.
+        Folder for caches; default below the checkpoint if that is local.
+    clock
+        Returns the processing time in milliseconds since 1970.
     batchRows
         Rows of an Arrow record batch; keys with more rows come in several frames.
     timezone
         The session's time zone.
     form
-        What a ``StatefulProcessor`` is given and yields: ``"pandas"`` frames or ``"rows"``.
+        How a ``StatefulProcessor`` receives rows: ``"pandas"`` or ``"rows"``.
 
     Examples
     --------
@@ -136,85 +137,76 @@ class LocalQuery(Overridable):
         outputSchema: SchemaLike,  # noqa: N803 - Spark's own name
         checkpointLocation: str | None = None,  # noqa: N803 - Spark's own name
         *,
-        numPartitions: int = 4,  # noqa: N803 - Spark's own name
         timeMode: str = "none",  # noqa: N803 - Spark's own name
         watermark: tuple[str, int | str] | None = None,
         initialState: pd.DataFrame | pa.Table | None = None,  # noqa: N803 - Spark's own name
+        numPartitions: int = 4,  # noqa: N803 - Spark's own name
+        placement: Placement = "plan",
+        policy: Policy | None = None,
         orderBy: str | Sequence[str] = (),  # noqa: N803 - Spark's own name
-        tailGroups: int = 256,  # noqa: N803 - as for ``stateful``
-        hash: bool = False,  # noqa: A002 - as for ``stateful``
+        tailGroups: int = 256,  # noqa: N803 - as for ``balance``
         split: bool = True,
+        cache: str | None = None,
         retain: int = 10,
         clock: Callable[[], int] = wall_clock,
-        cache: str | None = None,
         batchRows: int = 10_000,  # noqa: N803 - as the others
         timezone: str = "UTC",
         form: Form = "pandas",
-        **policy: Any,
     ) -> None:
-        unknown = sorted(set(policy) - {field.name for field in fields(Policy)})
-        if unknown:
-            raise InvalidArgumentError(f"LocalQuery has no option {', '.join(unknown)}")
         if checkpointLocation is None:
             checkpointLocation = tempfile.mkdtemp(prefix="equipoise-")  # noqa: N806 - Spark's own name
             weakref.finalize(self, shutil.rmtree, checkpointLocation, ignore_errors=True)
         storage = Storage(checkpointLocation)
+        options = StreamOptions(
+            numPartitions=numPartitions,
+            placement=placement,
+            policy=policy or Policy(),
+            orderBy=orderBy if isinstance(orderBy, str) else tuple(orderBy),
+            tailGroups=tailGroups,
+            split=split,
+            cache=cache or (None if "://" in storage.location else storage.at("cache")),
+            retain=retain,
+        )
         schemas = LocalSchemas(timezone)
         self._schema, output = schemas.arrow(inputSchema), schemas.arrow(outputSchema)
         self._timezone = timezone
         mode = time_mode(timeMode)
         code = UserCode(schemas, processor, output.names, mode, form)
-        keys = [key] if isinstance(key, str) else list(key)
-        order = (orderBy,) if isinstance(orderBy, str) else tuple(orderBy)
-        for name in (*keys, *order, *(watermark or ())[:1]):
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        for name in (*keys, *options.order_by, *(watermark or ())[:1]):
             if name not in self._schema.names:
                 raise InvalidArgumentError(f"{name!r} is not a column of inputSchema; it has {self._schema.names}")
-        identity = Checkpoint(storage).identify(
-            Identity(
-                name=new_name(),
-                key=keys,
-                key_schema=schemas.parsed(pa.schema([self._schema.field(name) for name in keys])),
-                tail_groups=whole("tailGroups", tailGroups, whole("numPartitions", numPartitions, 1)),
-                time_mode=mode,
-                exclusive=storage.abilities.create_if_absent,
-            )
-        )
-        log = CommitLog(storage)
-        super().__init__(storage)
-        self._epoch = claim(storage, is_active_here, exclusive=identity.exclusive, above=log.last_epoch())
-        self._half = SparkHalf(storage)
-        last = log.last()
-        stored = {} if last is None else last.variables
-        known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
-        variables = merge_specs(known, code.variables, code.removed)
-        self._settings = Settings(
-            identity=identity,
-            epoch=self._epoch,
-            partitions=numPartitions,
-            runner=code.runner,
-            variables=variables,
-            removed=removed_tags(variables),
+        query = QueryDefinition(
+            key=keys,
+            key_schema=schemas.parsed(pa.schema([self._schema.field(name) for name in keys])),
+            code=code,
+            time_mode=mode,
             output_schema=outputSchema,
             output_arrow=output,
-            sink=self._receive,
-            policy=Policy(**policy),
-            watermark=None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1])),
-            order_by=order,
-            plain_hash=hash,
-            cache=cache or (None if "://" in storage.location else storage.at("cache")),
             timezone=timezone,
-            retain=whole("retain", retain, 1),
-            state_arrow=code.state_arrow,
-            aggregator=code.aggregator if split and not order else None,
+            watermark=None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1])),
         )
-        query = f"{identity.name} in {storage.location}"
-        caches = GroupCache.of_query(query, self._settings.cache, self._epoch.number, self._epoch.owner)
-        self._close_caches = weakref.finalize(self, caches.close)  # hundreds of files, and select() knows 1,024
-        self._jobs = LocalJobs(self._settings, whole("batchRows", batchRows, 1))
+        super().__init__(storage)
+        self._half = SparkHalf(storage)
         self._clock = clock
         self._delivered: list[tuple[int, pa.Table]] = []
-        self._engine = self._new_engine()
-        self._engine.initialise(None if initialState is None else self._initial(initialState, keys, code))
+        batch_rows = whole("batchRows", batchRows, 1)
+        opened = open_query(
+            storage,
+            query,
+            options,
+            self._receive,
+            lambda settings: LocalJobs(settings, batch_rows),
+            shuffle_partitions=numPartitions,
+            initial=None if initialState is None else self._initial(initialState, keys, code),
+            clock=clock,
+        )
+        self._settings, self._jobs, self._engine = opened.settings, opened.jobs, opened.engine
+        self._epoch = epoch = opened.settings.epoch
+        caches = GroupCache.of_query(
+            f"{opened.settings.identity.name} in {storage.location}", options.cache, epoch.number, epoch.owner
+        )
+        self._close_caches = weakref.finalize(self, caches.close)  # hundreds of files, and select() allows 1,024
 
     @property
     def batch(self) -> int:
@@ -222,15 +214,15 @@ class LocalQuery(Overridable):
         return self._half.last_finished() + 1
 
     def process(self, rows: pd.DataFrame | pa.Table) -> pd.DataFrame:
-        """Run the next micro-batch; gives its output.
+        """Run the next micro-batch and return its output.
 
-        A batch that was committed before its output was delivered is not run again: the committed output is what it
-        gives. Other rows than those that were committed are refused.
+        A batch that was committed before its output was delivered is not run again: its committed output is returned.
+        Rows that differ from the committed ones are refused.
         """
         return to_pandas(self.process_arrow(rows), self._timezone)
 
     def process_arrow(self, rows: pd.DataFrame | pa.Table) -> pa.Table:
-        """Run the next micro-batch; gives its output as an Arrow table."""
+        """Run the next micro-batch and return its output as an Arrow table."""
         table, batch = self._table(rows), self.batch
         self._delivered.clear()
         self._plan(batch, table)
@@ -244,7 +236,7 @@ class LocalQuery(Overridable):
         return output
 
     def state(self, version: int | None = None) -> dict[tuple[Any, ...], dict[str, Any]]:
-        """States by key: values as tuples, lists as lists of them, maps as dicts, and the ``timers``.
+        """Return states by key: values as tuples, lists as lists of them, maps as dicts, and the ``timers``.
 
         Parameters
         ----------
@@ -266,7 +258,7 @@ class LocalQuery(Overridable):
         return found
 
     def close(self) -> None:
-        """End the query; another one may go on from its checkpoint."""
+        """End the query; another one may continue from its checkpoint."""
         self._epoch.release()
         self._close_caches()
 
@@ -277,7 +269,7 @@ class LocalQuery(Overridable):
         self.close()
 
     def _plan(self, batch: int, table: pa.Table) -> None:
-        """Write down what the batch is, as Spark does before it runs one."""
+        """Record the rows of the batch, as Spark does before it runs one."""
         storage, path = self._epoch.storage, f"{OFFSETS}/{batch}"
         offsets = seal("rows", 2, _digest(table))
         if CommitLog(storage).head() <= batch:
@@ -288,7 +280,7 @@ class LocalQuery(Overridable):
             )
 
     def _finish(self, batch: int) -> None:
-        """Remember that the batch is delivered, as Spark does."""
+        """Record that the batch is delivered, as Spark does."""
         storage = self._epoch.storage
         storage.write(f"{COMMITS}/{batch}", seal("finished", 1, batch))
         for folder in (OFFSETS, COMMITS):
@@ -310,7 +302,7 @@ class LocalQuery(Overridable):
             return rows.select(self._schema.names).cast(self._schema)
         return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
 
-    def _initial(self, rows: pd.DataFrame | pa.Table, keys: list[str], code: UserCode) -> pa.Table:
+    def _initial(self, rows: pd.DataFrame | pa.Table, keys: tuple[str, ...], code: UserCode) -> pa.Table:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
         for name in keys:
             if name not in table.column_names:
@@ -323,7 +315,7 @@ class LocalQuery(Overridable):
 
 
 def _digest(table: pa.Table) -> str:
-    """SHA-256 of the rows, however the table is cut into chunks."""
+    """Return the SHA-256 of the rows, independent of the chunks of the table."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table.combine_chunks())

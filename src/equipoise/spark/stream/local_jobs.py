@@ -1,7 +1,7 @@
-"""Runs the tasks of a micro-batch in this process, without Spark: rows are Arrow tables.
+"""Run the tasks of a micro-batch in this process, without Spark: rows are Arrow tables.
 
-Rows are routed, placed and sorted as ``equipoise.spark.stream.placement`` does it, and a task is sent as Spark sends
-it: pickled, and made anew for every partition.
+Rows are routed, placed and sorted as ``equipoise.spark.stream.placement`` does it. As on Spark, a task is pickled and
+unpickled for every partition.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class LocalJobs:
     Parameters
     ----------
     settings
-        How the query was started.
+        The open query.
     batch_rows
         Rows of a record batch, the marker included; a key with more rows spans several.
     """
@@ -44,7 +44,7 @@ class LocalJobs:
         self._batch_rows = batch_rows
 
     def columns(self, rows: pa.Table) -> Sequence[str]:
-        """Names of the columns."""
+        """Return the names of the columns."""
         names: list[str] = rows.column_names
         return names
 
@@ -58,7 +58,7 @@ class LocalJobs:
         if settings.aggregator is not None and plan.widths and not batch_spec.initial:
             placed = self._with_parts(placed, plan, batch_spec, settings.aggregator)
         owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
-        sent = cloudpickle.dumps(task(batch_spec, settings.runner))  # type: ignore[no-untyped-call]  # it has no annotations
+        sent = cloudpickle.dumps(task(batch_spec, settings.query.code.runner))  # type: ignore[no-untyped-call]  # it has no annotations
         manifests = []
         for partition in range(plan.partitions):
             own = placed.filter(pa.array(owners == partition))
@@ -68,31 +68,31 @@ class LocalJobs:
         return manifests
 
     def outputs(self, rows: pa.Table, files: Sequence[str]) -> pa.Table:  # noqa: ARG002 - the name belongs to the protocol
-        """The output files as a table."""
+        """Return the output files as a table."""
         storage = self._settings.epoch.storage
         read = [storage.read(file.removeprefix(storage.at(""))) for file in files]
-        empty = self._settings.output_arrow.empty_table()
+        empty = self._settings.query.output_arrow.empty_table()
         return pa.concat_tables([empty, *(pq.read_table(pa.BufferReader(data)) for data in read)])
 
     def _placed(self, rows: pa.Table, plan: Plan, batch_spec: BatchSpec) -> pa.Table:
-        """Rows with our columns, sorted by group, unsigned fingerprint, key and the user's order."""
+        """Return rows with the columns of equipoise, sorted by group, unsigned fingerprint, key and user's order."""
         settings = self._settings
         keys = list(settings.identity.key)
         found = key_fingerprints(rows.select(keys))
         groups = group_numbers(plan, found)
         placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
-        return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.order_by)))
+        return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.options.order_by)))
 
     def _with_parts(self, placed: pa.Table, plan: Plan, batch_spec: BatchSpec, aggregator: Aggregator) -> pa.Table:
-        """Rows of whole keys, and parts in place of the rows of split ones."""
+        """Return the rows of whole keys, and partial buffers instead of the rows of split keys."""
         sent = cloudpickle.dumps(part_maker(batch_spec, aggregator, batch_spec.variables[BUFFER].schema))  # type: ignore[no-untyped-call]  # as above
         found = placed.column(FINGERPRINT).to_numpy()
         made: list[pa.RecordBatch] = []
         for key, width in plan.widths.items():
             rows = np.flatnonzero(found == key)
             for turn in range(width):
-                piece = placed.take(pa.array(rows[turn::width])).combine_chunks()
-                made += list(cloudpickle.loads(sent)(iter(piece.to_batches(self._batch_rows))))
+                shard = placed.take(pa.array(rows[turn::width])).combine_chunks()
+                made += list(cloudpickle.loads(sent)(iter(shard.to_batches(self._batch_rows))))
         whole = placed.filter(pa.array(~np.isin(found, list(plan.widths))))
         whole = whole.append_column(PART, pa.nulls(whole.num_rows, pa.binary()))
         loose = pa.schema([field.with_nullable(True) for field in whole.schema])
@@ -109,7 +109,7 @@ def _sorted(placed: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def key_fingerprints(keys: pa.Table) -> NDArray[np.int64]:
-    """Fingerprints of key columns, equal to Spark's ``xxhash64``, where NULL leaves the hash as it is."""
+    """Return fingerprints of key columns, equal to Spark's ``xxhash64``; NULL does not change the hash."""
     found = np.full(keys.num_rows, FINGERPRINT_SEED, dtype=np.int64)
     missing = np.stack([column.is_null().to_numpy() for column in keys.columns], axis=1)
     for pattern in np.unique(missing, axis=0):
@@ -121,7 +121,7 @@ def key_fingerprints(keys: pa.Table) -> NDArray[np.int64]:
 
 
 def group_numbers(plan: Plan, found: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Number of the key group of each fingerprint, as ``equipoise.spark.rows.routing.group_column`` has it."""
+    """Return the key group number of each fingerprint, as ``equipoise.spark.rows.routing.group_column`` does."""
     numbers = plan.tail_group_of(found)
     if len(plan.isolated_keys):
         place = np.minimum(np.searchsorted(plan.isolated_keys, found), len(plan.isolated_keys) - 1)
@@ -130,7 +130,7 @@ def group_numbers(plan: Plan, found: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _hashable(column: pa.ChunkedArray) -> NDArray[np.generic] | list[object]:
-    """A column without NULLs, as ``equipoise.fingerprints`` takes what Spark hashes."""
+    """Return a column without NULLs in the form in which ``equipoise.fingerprints`` takes it."""
     kind = column.type
     if pa.types.is_date32(kind):
         column = column.cast(pa.int32())
@@ -148,7 +148,7 @@ def _hashable(column: pa.ChunkedArray) -> NDArray[np.generic] | list[object]:
 
 
 def _on_time(rows: pa.Table, column: str, late_ms: int) -> pa.Table:
-    """Rows without an event time, or with one after ``late_ms``."""
+    """Return the rows without an event time, or with one after ``late_ms``."""
     events = rows.column(column)
     bound = pa.scalar(late_ms * 1000, pa.int64()).cast(pa.timestamp("us", events.type.tz))
     return rows.filter(pc.fill_null(pc.greater(events, bound), fill_value=True))

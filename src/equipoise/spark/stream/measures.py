@@ -1,4 +1,4 @@
-"""What a batch measured, as it is recorded: amounts, and how evenly they were spread."""
+"""Measures of a batch, as they are recorded: amounts, and how evenly they were spread."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from equipoise.spark.stream.batch_spec import Manifest
 from equipoise.state.ownership import fingerprint_of
 
 GOAL = 10.0
-"""Seconds that a batch may take where nobody said how many."""
+"""Seconds that a batch may take by default."""
 
 
 def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target: float | None) -> dict[str, Any]:
-    """Measures of a batch, by name.
+    """Return the measures of a batch by name.
 
     Parameters
     ----------
     manifests
-        What its tasks told.
+        Reports of its tasks.
     plan
         The plan that it ran under.
     seconds
         Time that it took.
     target
-        Seconds that it may take; ``None``: nobody said.
+        Seconds that it may take; ``None``: the default.
     """
     tasks = sorted(manifests, key=lambda manifest: manifest.partition)
     work = [max(0.0, sum(load.seconds for load in each.loads.values()) - each.elsewhere_seconds) for each in tasks]
@@ -54,9 +54,9 @@ def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target
 
 
 def hash_imbalance(manifests: list[Manifest], plan: Plan) -> tuple[float, float]:
-    """Imbalance, by rows and by seconds, that plain hash would have had with the very same rows.
+    """Return the imbalance, by rows and by seconds, of plain hash with the same rows.
 
-    Every key group counts where plain hash puts it, an isolated key with its tail group; keys in pieces are whole.
+    Every key group counts where plain hash puts it, an isolated key with its tail group; split keys count as whole.
     """
     loads = [(name, load) for manifest in manifests for name, load in manifest.loads.items()]
     if not loads:
@@ -73,7 +73,7 @@ def hash_imbalance(manifests: list[Manifest], plan: Plan) -> tuple[float, float]
 
 
 def whole_key_bound(manifests: list[Manifest], partitions: int) -> tuple[float, float]:
-    """Imbalance, by rows and by seconds, that no plan could have gone below while the hottest key stays whole."""
+    """Return the least imbalance, by rows and by seconds, of any plan that keeps the hottest key whole."""
     isolated = [load for each in manifests for name, load in each.loads.items() if fingerprint_of(name) is not None]
     rows = [load.rows for load in isolated] + [rows for each in manifests for rows in each.hot_rows]
     seconds = [load.seconds for load in isolated] + [seconds for each in manifests for seconds in each.hot_seconds]

@@ -1,4 +1,4 @@
-"""Chooses the plan of the next batch: what users wish goes first, then the load decides."""
+"""Choose the plan of the next batch: overrides go first, then the load decides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _LOOK_BACK = 20  # batches that are read again at a start, for how busy they wer
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan of the next batch, why, what is known of the load, and the bytes of each partition's state before."""
+    """The plan of the next batch, the decision, the load record, and the bytes of state of each partition."""
 
     plan: Plan
     decision: dict[str, Any]
@@ -28,37 +28,37 @@ class Choice:
 
     @classmethod
     def keep(cls, plan: Plan) -> "Choice":
-        """Before the first batch there is nothing to decide."""
+        """Return the choice before the first batch: keep the plan."""
         decision = {"action": "keep", "applied": False, "reason": "initial state", "numbers": {}}
         return cls(plan, decision, b"", [0] * plan.partitions)
 
 
 class NextPlan:
-    """Decides after every batch.
+    """Decides after every batch which plan comes next.
 
     Parameters
     ----------
     settings
         How the query was started.
     checkpoint
-        Where plans and wishes are.
+        Holds plans and overrides.
     """
 
     def __init__(self, settings: Settings, checkpoint: Checkpoint) -> None:
         self._settings = settings
         self._checkpoint = checkpoint
-        self._controller = Controller(settings.policy)
-        self._obeying = Controller(replace(settings.policy, mode="auto"))
+        self._controller = Controller(settings.options.policy)
+        self._obeying = Controller(replace(settings.options.policy, mode="auto"))
         self._loads: StreamLoadRecord | None = None
         self._last_replan: int | None = None
         self._busy: list[float] = []
 
     def first(self) -> Plan:
-        """The plan of the first batch: plain hash."""
+        """Return the plan of the first batch: plain hash."""
         return uniform_plan(self._settings.partitions, self._settings.identity.tail_groups)
 
     def recover(self, plan: Plan, last: Commit, log: CommitLog) -> None:
-        """Go on from what earlier runs of the query have measured."""
+        """Continue from what earlier runs of the query have measured."""
         self._loads = self._controller.loads(plan, last.loads or None)
         for commit in log.latest(last.version - _LOOK_BACK, last.version):
             self._busy.append(float(commit.measures.get("busy", 0.0)))
@@ -78,9 +78,9 @@ class NextPlan:
         else:
             partitions = self._partitions(plan, overrides)
             asked_for = partitions != plan.partitions and (
-                overrides.partitions is not None or not self._settings.elastic
+                overrides.partitions is not None or not self._settings.options.elastic
             )
-            controller = self._obeying if asked_for else self._controller  # a mode is about what nobody asked for
+            controller = self._obeying if asked_for else self._controller  # the mode does not apply to overrides
             widths = self._widths(plan, partitions, batch, pinned=held is not None)
             made = controller.decide(
                 plan,
@@ -100,23 +100,23 @@ class NextPlan:
         return Choice(chosen, decision, self._loads.to_bytes(), self._loads.state_bytes(plan))
 
     def _widths(self, plan: Plan, partitions: int, batch: int, *, pinned: bool) -> Mapping[int, int]:
-        """Pieces of the keys to split in the next batch."""
-        policy = self._settings.policy
+        """Return the number of shards of each key to split in the next batch."""
+        policy = self._settings.options.policy
         if self._settings.aggregator is None or self._loads is None:
             return {}
         recent = self._last_replan is not None and batch - self._last_replan < policy.minimum_interval
         if pinned or recent or policy.mode != "auto":
             return plan.widths
-        tasks = min(partitions, self._settings.slots or partitions)
+        tasks = min(partitions, self._settings.query.slots or partitions)
         return split_widths(self._loads.histogram(), tasks, plan.widths, rows=self._loads.effective_rows)
 
     def _split(
         self, before: Plan, chosen: Plan, widths: Mapping[int, int], decision: dict[str, Any]
     ) -> tuple[Plan, dict[str, Any]]:
-        """The chosen plan with keys in pieces, which are isolated where they are; and the decision with that."""
+        """Return the chosen plan with its split keys, which stay isolated where they are, and the decision."""
         isolated = {key: chosen.isolated.get(key, int(chosen.assign([key])[0])) for key in widths}
-        told = f"{len(widths)} keys in {sum(widths.values())} pieces" if widths else "all keys are whole again"
-        reason = f"{told}; {decision['reason']}"
+        split = f"{len(widths)} keys in {sum(widths.values())} shards" if widths else "no key is split"
+        reason = f"{split}; {decision['reason']}"
         plan = Plan(
             chosen.partitions,
             chosen.tail,
@@ -139,8 +139,8 @@ class NextPlan:
         }
 
     def _held(self, plan: Plan, overrides: Overrides) -> Plan | None:
-        """The plan that is to be kept, as the next version; ``None`` where the load decides."""
-        hold = HASH if self._settings.plain_hash else overrides.hold
+        """Return the plan to hold, as the next version; ``None`` if the load decides."""
+        hold = HASH if self._settings.options.plain_hash else overrides.hold
         if hold is None:
             return None
         if hold == HASH:
@@ -164,9 +164,10 @@ class NextPlan:
     def _partitions(self, plan: Plan, overrides: Overrides) -> int:
         if overrides.partitions is not None:
             return overrides.partitions
-        if self._settings.elastic is None:
+        elastic = self._settings.options.elastic
+        if elastic is None:
             return self._settings.partitions
-        return min(self._settings.elastic.propose(self._busy, plan.partitions), plan.tail_groups)
+        return min(elastic.propose(self._busy, plan.partitions), plan.tail_groups)
 
     def _obeyed(self, plan: Plan) -> dict[str, Any]:
         return {"action": "hold", "applied": True, "plan": plan.version, "reason": plan.reason, "numbers": {}}

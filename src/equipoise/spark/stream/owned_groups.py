@@ -45,8 +45,8 @@ class OwnedGroups:
 
     Parameters
     ----------
-    order
-        What the driver said.
+    batch_spec
+        What the tasks of the batch need to know.
     partition
         Which partition this is.
     storage

@@ -1,8 +1,8 @@
-"""Rows of split keys, reduced in pieces before the tasks that own the keys merge them into the state.
+"""Reduce rows of split keys to partial buffers, which the tasks that own the keys merge into the state.
 
-A key that is split stays a key group with one owner, and its state stays whole. What is split is the work: its rows
-take turns between as many tasks as the plan says, which reduce them to buffers. In place of the rows the owner is sent
-these parts, in rows that have the key and a part and nothing else.
+A split key stays a key group with one owner, and its state stays whole. The work is split: its rows are dealt to as
+many shards as the plan says, and each shard is reduced to a partial buffer by a task. The owner receives rows that hold
+the key and a partial buffer instead of the user's rows.
 """
 
 import time
@@ -27,18 +27,18 @@ Batches = Iterator[pa.RecordBatch]
 def part_maker(
     batch_spec: BatchSpec, aggregator: Aggregator, schema: Mapping[str, Any], kept: Sequence[str] = ()
 ) -> Callable[[Batches], Batches]:
-    """The function for ``mapInArrow``: from sorted rows to rows with parts, one for each key.
+    """Return the function for ``mapInArrow``: from sorted rows to rows with partial buffers, one for each key.
 
     Parameters
     ----------
-    order
-        What the driver said.
+    batch_spec
+        What the tasks of the batch need to know.
     aggregator
-        The user's.
+        The user's aggregator.
     schema
         ``StructType.jsonValue()`` of its buffer.
     kept
-        Columns of ours that stay beside the key, and that the user's code does not see.
+        Columns of equipoise that stay beside the key and are hidden from the user's code.
     """
 
     def run(batches: Batches) -> Batches:
@@ -68,7 +68,7 @@ def part_maker(
 def _part_rows(
     batch: pa.RecordBatch, runs: Runs, key_fields: Sequence[int], parts: Sequence[Part], ours: Sequence[str]
 ) -> pa.RecordBatch:
-    """One row for each run: its key and its part."""
+    """Return one row for each run: its key and its partial buffer."""
     first = pa.array(runs.starts[:-1])
     kept = {batch.schema.names[field] for field in key_fields} | {FINGERPRINT, GROUP, *ours}
     columns = [

@@ -1,7 +1,6 @@
-"""Places the rows of a micro-batch: by the plan, sorted by key group and key, one marker row for every partition.
+"""Place the rows of a micro-batch: by the plan, sorted by key group and key, one marker row for every partition.
 
-Rows of split keys go another way first, to the tasks that reduce them in pieces; what comes of them is placed with the
-rest.
+Rows of split keys first go to the tasks that reduce their shards; the partial buffers are placed with the other rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,24 +19,24 @@ from equipoise.spark.stream.settings import Settings
 from equipoise.state.ownership import Layout
 
 MakeBuffers = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Makes parts of rows, for ``mapInArrow``."""
+"""Reduces rows to partial buffers, for ``mapInArrow``."""
 
-_PIECE = "__equipoise_piece"
+_SHARD = "__equipoise_shard"
 _FINGERPRINT_BITS = 44  # of the fingerprint that fit below the group number in one BIGINT to sort by
 
 
 class Placement:
-    """How the rows of a stream are placed under one plan.
+    """Places the rows of a stream by one plan.
 
-    The expressions and the marker rows are made once and serve every batch of the plan: making them takes a good part
-    of the time of a small batch.
+    The expressions and the marker rows are made once for all batches of the plan: making them takes much of the time
+    of a small batch.
 
     Parameters
     ----------
     df
         Rows of a micro-batch, for their columns.
     settings
-        How the query was started.
+        The open query.
     plan
         The plan.
     initial
@@ -48,7 +47,7 @@ class Placement:
         self._partitions = plan.partitions
         keys = [as_column(df, name) for name in settings.identity.key]
         self._widths = {} if initial or settings.aggregator is None else plan.widths
-        order = [] if initial else [as_column(df, name) for name in settings.order_by]
+        order = [] if initial else [as_column(df, name) for name in settings.options.order_by]
         late_by = None if initial else drops_late_by(settings)
         self._event = None if late_by is None else as_column(df, late_by)
         self._columns = [as_column(df, name) for name in df.columns]
@@ -63,20 +62,20 @@ class Placement:
 
     @property
     def splits(self) -> bool:
-        """Whether rows of split keys go another way first."""
+        """Whether the plan splits any keys."""
         return bool(self._widths)
 
     def placed(self, df: DataFrame, late_ms: int, partial_buffers: MakeBuffers | None = None) -> DataFrame:
-        """Rows with our columns, in the partition and the order in which tasks read them.
+        """Return rows with the columns of equipoise, in the partition and the order in which tasks read them.
 
         Parameters
         ----------
         df
             Rows of a micro-batch.
         late_ms
-            Rows with an event time up to this are too late; where ``drops_late_by`` names a column they are dropped.
+            Rows with an event time up to this are late; they are dropped if ``drops_late_by`` names a column.
         partial_buffers
-            Makes parts of the rows of split keys; needed where the plan splits any.
+            Reduces the rows of split keys; needed if the plan splits any.
         """
         if self._event is not None:
             df = df.where(self._event.isNull() | (self._event > F.timestamp_millis(F.lit(late_ms))))
@@ -87,33 +86,33 @@ class Placement:
         return rows.repartitionById(self._partitions, self._partition).sortWithinPartitions(*self._order)
 
     def _with_parts(self, rows: DataFrame, partial_buffers: MakeBuffers) -> DataFrame:
-        """Rows of whole keys, and parts in place of the rows of split ones."""
+        """Return the rows of whole keys, and partial buffers instead of the rows of split keys."""
         keys = np.array(list(self._widths), dtype=np.int64)
         counts = np.array(list(self._widths.values()), dtype=np.int64)
         fingerprint = F.col(FINGERPRINT)
         first = looked_up(keys, np.cumsum(counts) - counts, fingerprint, F.lit(-1))
-        split = rows.withColumn(_PIECE, first).where(F.col(_PIECE) >= 0)
+        split = rows.withColumn(_SHARD, first).where(F.col(_SHARD) >= 0)
         turn = next_shard(width_column(self._widths, fingerprint))
-        pieces = split.withColumn(_PIECE, F.col(_PIECE) + turn).repartitionById(int(counts.sum()), _PIECE)
-        sorted_pieces = pieces.sortWithinPartitions(FINGERPRINT, *self._keys).drop(_PIECE)
+        shards = split.withColumn(_SHARD, F.col(_SHARD) + turn).repartitionById(int(counts.sum()), _SHARD)
+        sorted_shards = shards.sortWithinPartitions(FINGERPRINT, *self._keys).drop(_SHARD)
         fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
-        parts = sorted_pieces.mapInArrow(partial_buffers, StructType([*fields, StructField(PART, BinaryType())]))
+        parts = sorted_shards.mapInArrow(partial_buffers, StructType([*fields, StructField(PART, BinaryType())]))
         return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
 
 
 def drops_late_by(settings: Settings) -> str | None:
-    """Event-time column by which late rows are dropped; ``None`` where they are kept.
+    """Return the event-time column by which late rows are dropped; ``None`` if they are kept.
 
     As in ``transformWithStateInPandas``, with the time modes "none" and "processingTime" every row reaches the
     processor, whatever the watermark.
     """
-    if settings.watermark is None or settings.identity.time_mode != "eventTime":
+    if settings.query.watermark is None or settings.identity.time_mode != "eventTime":
         return None
-    return settings.watermark.column
+    return settings.query.watermark.column
 
 
 def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:
-    """One row for every partition, so that tasks without rows run too."""
+    """Return one row for every partition, so that tasks without rows run too."""
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     number = F.lit(marker(0)) - F.col("id").cast("int")
     part = [F.lit(None).cast("binary")] if parts else []
@@ -121,9 +120,9 @@ def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:
 
 
 def _place() -> Column:
-    """Group and most of the fingerprint as one number: Spark sorts by it alone in nearly all comparisons.
+    """Return the group and most of the fingerprint as one number, which decides nearly all comparisons of the sort.
 
-    Fingerprints count as unsigned, which is the order of the state's entries.
+    Fingerprints count as unsigned, which is the order of the entries of the state.
     """
     shifted = F.shiftrightunsigned(F.col(FINGERPRINT), 64 - _FINGERPRINT_BITS)
     return F.shiftleft(F.col(GROUP).cast("bigint"), _FINGERPRINT_BITS) + shifted

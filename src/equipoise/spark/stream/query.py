@@ -1,4 +1,4 @@
-"""A running stateful query, and what users can ask of it while it runs."""
+"""A running query: Spark's query with the batch log, the state and overrides."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from equipoise.errors import EquipoiseError, FencedError
-from equipoise.spark.stream.batch_log_frame import BatchLog, history
+from equipoise.spark.stream.batch_log_frame import BatchLog, batch_log
 from equipoise.spark.stream.failures import translated, translating
 from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.state_reader import read_state
@@ -22,7 +22,7 @@ _active: dict[str, StreamingQuery] = {}
 
 
 def is_active_here(owner: str) -> bool:
-    """Whether the query of an owner, started by this process, still runs."""
+    """Return whether the query of an owner was started by this process and still runs."""
     query = _active.get(owner)
     return query is not None and query.isActive
 
@@ -30,11 +30,11 @@ def is_active_here(owner: str) -> bool:
 class StatefulQuery(Overridable):
     """A running query.
 
-    Everything that is not named here is Spark's own: ``lastProgress``, ``status``, ``isActive`` and so on. Where a
-    query failed with an error of equipoise, that error is raised, with Spark's trace below it.
+    All other attributes are those of Spark's query: ``lastProgress``, ``status``, ``isActive`` and so on. If a query
+    failed with an error of equipoise, that error is raised, with Spark's trace below it.
 
-    Overrides are files in the checkpoint, so they can be made from another process too, and take effect with the batch
-    after the next.
+    Overrides are files in the checkpoint, so other processes can make them too. They take effect with the batch after
+    the next.
     """
 
     def __init__(
@@ -54,43 +54,43 @@ class StatefulQuery(Overridable):
         return getattr(self.query, name)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's own name
-        """Wait for the end of the query, as Spark's method does; raise the error that ended it."""
+        """Wait for the end of the query, as Spark's method does, and raise the error that ended it."""
         with translating():
             return self.query.awaitTermination(timeout)  # type: ignore[arg-type]  # it takes fractions of a second
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's own name
-        """Wait until all rows that are there have been processed, as Spark's method does."""
+        """Wait until all available rows have been processed, as Spark's method does."""
         with translating():
             self.query.processAllAvailable()
 
     def exception(self) -> PySparkException | EquipoiseError | None:
-        """The error that ended the query; ``None`` where it runs or was stopped."""
+        """Return the error that ended the query; ``None`` if it runs or was stopped."""
         failure = self.query.exception()
         return None if failure is None else translated(failure)
 
     def stop(self) -> None:
         """Stop the query and wait until it has ended and the checkpoint is free.
 
-        On Classic, a batch that was committed and not delivered when the query stopped is delivered now, so stopping
-        takes as long as the sink does. If that fails, a warning says so, and the next start delivers the batch. On
-        Connect, where the sink runs on the server, the next start always does.
+        On Classic, a batch that was committed and not delivered is delivered before this returns. If that fails, a
+        warning says so, and the next start delivers the batch. On Connect the sink runs on the server, and the next
+        start delivers the batch.
         """
         with translating():
-            if self.query.isActive:  # it only ever becomes true, so that callers at the same time agree
+            if self.query.isActive:  # only ever set to true, so concurrent callers agree
                 self._stopping = True
             self.query.stop()
         self._releasing.join()
 
-    def history(self) -> BatchLog:
-        """What became of every batch; see ``equipoise.spark.history``."""
-        return history(self._epoch.storage.location, spark=self._spark)
+    def batch_log(self) -> BatchLog:
+        """Return what became of every batch; see ``equipoise.spark.batch_log``."""
+        return batch_log(self._epoch.storage.location, spark=self._spark)
 
     def state(self, version: int | None = None) -> DataFrame:
-        """Keys and states; see ``equipoise.spark.read_state``."""
+        """Return keys and states; see ``equipoise.spark.read_state``."""
         return read_state(self._epoch.storage.location, version, spark=self._spark)
 
     def _release(self) -> None:
-        """Say that the query has ended when it has, however it did."""
+        """Release the checkpoint when the query has ended, however it ended."""
         if _has_ended(self.query):
             if self._stopping:
                 self._deliver_rest()
@@ -115,9 +115,9 @@ class StatefulQuery(Overridable):
 
 
 def _has_ended(query: StreamingQuery) -> bool:
-    """Wait for the end of a query; false where it cannot be told, for example because the connection was lost.
+    """Wait for the end of a query; return false if that is unknown, for example because the connection was lost.
 
-    Such a query may run on. It is not released; whoever starts it again takes it over, and it is fenced off.
+    Such a query may still run, so its checkpoint is not released. The next start takes it over and fences it off.
     """
     try:
         query.awaitTermination()

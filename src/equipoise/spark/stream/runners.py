@@ -1,4 +1,4 @@
-"""Runs user code over the keys of a task: what a runner is, and the one for Spark's ``StatefulProcessor``."""
+"""Run user code over the keys of a task: the interface of a runner, and the runner of ``StatefulProcessor``."""
 
 import os
 import time
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 import equipoise
 from equipoise.errors import UserFunctionError
+from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.pandas_rows import key_shower
 from equipoise.spark.rows.runs import Runs
@@ -35,7 +36,7 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
-        """Work through sorted rows; yields the number of a key group when all groups below it are done."""
+        """Process sorted rows; yield the number of a key group when all groups below it are done."""
 
     @abstractmethod
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
@@ -57,8 +58,8 @@ class ProcessorRunner(Runner):
     ----------
     processor
         The user's processor.
-    order
-        What the driver said.
+    batch_spec
+        What the tasks of the batch need to know.
     """
 
     def __init__(self, processor: StatefulProcessor, batch_spec: BatchSpec) -> None:
@@ -74,7 +75,7 @@ class ProcessorRunner(Runner):
             batch=batch_spec.version,
         )
         self._times = TimerValues(*self._handle.timer_values())
-        with told(batch_spec, "init"):
+        with naming_function(batch_spec, "init"):
             processor.init(self._handle)  # type: ignore[arg-type]  # the same methods, over our own store
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
@@ -123,7 +124,7 @@ class ProcessorRunner(Runner):
 
     def close(self) -> None:
         """Call ``close``."""
-        with told(self._batch_spec, "close"):
+        with naming_function(self._batch_spec, "close"):
             self._processor.close()
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
@@ -166,23 +167,36 @@ def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> No
 
 
 def failed(batch_spec: BatchSpec, what: str, fingerprint: int, error: Exception) -> UserFunctionError:
-    """The error to raise when the user's code failed for a key."""
-    return failed_for(batch_spec, what, f" for key {fingerprint % 2**64:016x}", error)
-
-
-def failed_for(batch_spec: BatchSpec, what: str, whom: str, error: Exception) -> UserFunctionError:
-    """The error to raise when the user's code failed: the user's exception and line, then what to do."""
-    where = "with the initial state" if batch_spec.initial else f"in batch {batch_spec.batch}"
-    return UserFunctionError(
-        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n"
-        f"It was called{whom} {where}, of which nothing was committed. Mend the function and start the "
-        f"query again on the same checkpoint.\n{traced(error)}"
+    """Return the error to raise when the user's code failed for a key, with a filter that finds the key."""
+    columns = ", ".join(_quoted(field["name"]) for field in batch_spec.key_schema["fields"])
+    found = f'where("xxhash64({columns}) = {fingerprint}")'
+    return failed_for(
+        batch_spec,
+        what,
+        f" for the key with the fingerprint {fingerprint_text(fingerprint)}",
+        error,
+        f" To see the key, filter the input or read_state(checkpoint) with {found}.",
     )
 
 
+def failed_for(batch_spec: BatchSpec, what: str, whom: str, error: Exception, hint: str = "") -> UserFunctionError:
+    """Return the error to raise when the user's code failed: the user's exception and line, then what to do."""
+    where = "with the initial state" if batch_spec.initial else f"in batch {batch_spec.batch}"
+    return UserFunctionError(
+        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n"
+        f"It was called{whom} {where}, of which nothing was committed. Correct the function and start the "
+        f"query again on the same checkpoint.{hint}\n{traced(error)}"
+    )
+
+
+def _quoted(name: str) -> str:
+    """Return a column name as SQL reads it."""
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
+
+
 @contextmanager
-def told(batch_spec: BatchSpec, what: str) -> Iterator[None]:
-    """Say which of the user's functions failed, where it has no key."""
+def naming_function(batch_spec: BatchSpec, what: str) -> Iterator[None]:
+    """Name the user's function in the error of a call that has no key."""
     try:
         yield
     except Exception as error:
@@ -190,9 +204,9 @@ def told(batch_spec: BatchSpec, what: str) -> Iterator[None]:
 
 
 def raised_at(error: Exception, what: str = "") -> str:
-    """Place in the user's code that an exception passed through last, in brackets; empty where there is none.
+    """Return the last place in the user's code that an exception passed through, in brackets; empty without one.
 
-    The name of the function there is left out where it is ``what``.
+    The name of the function there is left out if it is ``what``.
     """
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_PACKAGE)]
     own = [each for each in frames if each.filename == frames[0].filename]  # not the libraries that it calls

@@ -1,17 +1,24 @@
-"""How a query was started: all that its driver needs to know besides what is in the checkpoint."""
+"""What a query computes, and everything its driver knows besides the content of the checkpoint."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from equipoise.adapt import Elastic, Policy
+from equipoise.errors import EquipoiseError, UserFunctionError
 from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.user_functions import traced
 from equipoise.spark.stream.delivery import Sink
-from equipoise.spark.stream.runners import RunnerFactory
+from equipoise.spark.stream.options import StreamOptions
+from equipoise.spark.stream.runners import raised_at
+from equipoise.spark.stream.user_code import UserCode
 from equipoise.state.checkpoint import Identity
 from equipoise.state.fencing import Epoch
 from equipoise.state.handle import VariableSpec
+
+Transformation = Callable[[Any], Any]
+"""A function from the output rows of a batch to the rows that the sink receives."""
 
 
 @dataclass(frozen=True)
@@ -22,67 +29,94 @@ class Watermark:
     delay_ms: int
 
 
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """How a query was started.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryDefinition:
+    """What a query computes, before it has a checkpoint and a sink.
 
     Parameters
     ----------
-    identity
-        What the query is about.
-    epoch
-        Its right to commit.
-    partitions
-        N at the first start, and from then on where nothing else is wished.
-    runner
-        Makes the runner of the user's code in a task.
-    variables, removed
-        State variables by name, and the numbers of those to be deleted.
+    key, key_schema
+        Names of the key columns, and ``StructType.jsonValue()`` of them.
+    code
+        The user's code.
+    time_mode
+        ``none``, ``processingTime`` or ``eventTime``.
     output_schema, output_arrow
-        Schema of the outputs, as Spark's text or type and as Arrow's.
-    sink
-        Where the outputs go.
-    policy
-        When to replan.
-    elastic, target_seconds
-        Bounds of N where it is chosen by the load, and the time that a batch may take, if anybody said.
+        Schema of the rows that the code yields, as Spark's type or text and as Arrow's.
+    timezone
+        The session's time zone.
     watermark
-        Event time, if any.
-    order_by
-        Columns by which the rows of a key are sorted.
-    plain_hash
-        Whether keys go by plain hash, whatever the load.
-    cache, timezone, retain
-        Folder for caches, the session's time zone, versions that stay readable.
-    state_arrow
-        Arrow schema of the state of a vectorised processor.
+        Event time; ``None`` without one.
     slots
-        Tasks that run at a time; ``None``: as many as there are partitions.
-    aggregator
-        The user's aggregator where its keys may be split; else ``None``.
+        Number of tasks that run at a time; ``None``: one for each partition.
     visit_every
-        Versions after which all keys are visited, not only those with rows; ``None`` for never.
+        Number of versions after which all keys are visited, not only those with rows; ``None`` for never.
+    transformations
+        Functions applied to the committed rows of a batch before the sink receives them, first to last.
     """
 
-    identity: Identity
-    epoch: Epoch
-    partitions: int
-    runner: RunnerFactory
-    variables: dict[str, VariableSpec]
-    removed: frozenset[int]
+    key: tuple[str, ...]
+    key_schema: dict[str, Any]
+    code: UserCode
+    time_mode: str
     output_schema: Any
     output_arrow: pa.Schema
-    sink: Sink
-    policy: Policy
-    elastic: Elastic | None = None
-    target_seconds: float | None = None
-    watermark: Watermark | None = None
-    order_by: tuple[str, ...] = ()
-    plain_hash: bool = False
-    cache: str | None = None
     timezone: str = "UTC"
-    retain: int = 10
-    state_arrow: pa.Schema | None = None
+    watermark: Watermark | None = None
     slots: int | None = None
-    aggregator: Aggregator | None = None
     visit_every: int | None = None
+    transformations: tuple[Transformation, ...] = ()
+
+    def transformed(self, rows: Any) -> Any:
+        """Apply the transformations to output rows."""
+        for transformation in self.transformations:
+            try:
+                rows = transformation(rows)
+            except EquipoiseError:
+                raise
+            except Exception as error:
+                raise UserFunctionError(
+                    f"{type(error).__name__} in a transformation of the output{raised_at(error)}: {error}\n"
+                    "The batch is committed and not delivered. Correct the transformation and start the query again on "
+                    f"the same checkpoint: the batch is delivered first.\n{traced(error)}"
+                ) from error
+        return rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Settings:
+    """A query that was opened on a checkpoint.
+
+    Parameters
+    ----------
+    query
+        What it computes.
+    options
+        The user's options, with N and the target time filled in.
+    identity
+        What the checkpoint says the query is.
+    epoch
+        Its right to commit.
+    variables, removed
+        State variables by name, and the tags of those to be deleted.
+    sink
+        Where the output goes.
+    """
+
+    query: QueryDefinition
+    options: StreamOptions
+    identity: Identity
+    epoch: Epoch
+    variables: dict[str, VariableSpec]
+    removed: frozenset[int]
+    sink: Sink
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions unless an override asks for another one."""
+        return self.options.first_partitions(1)
+
+    @property
+    def aggregator(self) -> Aggregator | None:
+        """The user's aggregator if its keys may be split."""
+        return self.query.code.aggregator if self.options.split and not self.options.order_by else None

@@ -1,4 +1,4 @@
-"""What the user gave as processor: how to run it, and which state variables it has."""
+"""User code of a keyed stream operator: how to run it, and which state variables it has."""
 
 import copy
 from collections.abc import Sequence
@@ -24,25 +24,25 @@ Processor = StatefulProcessor | VectorProcessor | Aggregator
 """The three shapes of user code."""
 
 Form = Literal["pandas", "rows"]
-"""What a ``StatefulProcessor`` is given: the frames of ``transformWithStateInPandas``, or the ``Row`` objects of
+"""What a ``StatefulProcessor`` receives: the frames of ``transformWithStateInPandas``, or the ``Row`` objects of
 ``transformWithState``."""
 
 
 class UserCode:
-    """A processor, looked at on the driver.
+    """User code, inspected on the driver.
 
     Parameters
     ----------
     schemas
-        Understands the schemas that the processor gives.
+        Parses the schemas that the code declares.
     processor
-        What the user gave.
+        The user's object.
     output_columns
         Names of the output columns.
     time_mode
         Time mode of the query.
     form
-        What a ``StatefulProcessor`` is given and yields.
+        How a ``StatefulProcessor`` receives rows: ``"pandas"`` as DataFrames, ``"rows"`` as ``Row`` objects.
     """
 
     def __init__(
@@ -53,17 +53,22 @@ class UserCode:
         time_mode: str,
         form: Form = "pandas",
     ) -> None:
+        self.name = type(processor).__name__
         self.state_arrow: pa.Schema | None = None
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
         self.aggregator: Aggregator | None = None  # only one that can merge
         if form == "rows" and not isinstance(processor, StatefulProcessor):
-            raise InvalidArgumentError(f"transformWithState needs a StatefulProcessor, got {_told(processor)}")
+            raise InvalidArgumentError(
+                f"transformWithState needs a StatefulProcessor, got {described_object(processor)}"
+            )
         if isinstance(processor, Aggregator):
             schema = schemas.parsed(processor.bufferSchema)
             self._initial = _names(schema)
             self.aggregator = processor if processor.can_merge else None
             processor = AggregatorProcessor(processor, schema, output_columns)
+        if form == "rows":  # the runner of the Row form is chosen here
+            raise InvalidArgumentError("transformWithState has no runner; use transformWithStateInPandas")
         if isinstance(processor, StatefulProcessor):
             self.runner: RunnerFactory = partial(_runner_of(processor, form), processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)
@@ -84,11 +89,12 @@ class UserCode:
             self.state_arrow = schemas.arrow(processor.stateSchema)
         else:
             raise InvalidArgumentError(
-                f"processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got {_told(processor)}"
+                "processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got "
+                f"{described_object(processor)}"
             )
 
     def initial_columns(self, key: Sequence[str], given: Sequence[str]) -> list[str]:
-        """Columns of an initial state to use; a ``StatefulProcessor`` sees all, the others take states by name."""
+        """Return the columns of an initial state to use: all for a ``StatefulProcessor``, else those of the state."""
         if self._initial is None:
             return list(given)
         missing = [name for name in self._initial if name not in given]
@@ -110,7 +116,8 @@ def _names(schema: dict[str, Any]) -> list[str]:
     return [field["name"] for field in schema["fields"]]
 
 
-def _told(processor: object) -> str:
-    if isinstance(processor, type):
-        return f"the class {processor.__name__}; give an instance, {processor.__name__}(...)"
-    return type(processor).__name__
+def described_object(given: object) -> str:
+    """Return how to name a wrong argument in a message."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}; give an instance, {given.__name__}(...)"
+    return f"a {type(given).__name__}"

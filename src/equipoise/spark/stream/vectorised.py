@@ -12,12 +12,13 @@ from pyspark.sql.types import StructType
 
 from equipoise.decimals import cast
 from equipoise.errors import InvalidArgumentError, UserFunctionError
+from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.runs import Runs, plain_values
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, told
+from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, naming_function
 from equipoise.state.codec import RowCodec, row_codec
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
 from equipoise.state.transaction import GroupTransaction
@@ -122,11 +123,11 @@ class VectorRunner(Runner):
         """Call ``process`` for each record batch."""
         for runs in rows:
             yield int(runs.groups[0])
-            pieces = self._pieces(runs, view_of)  # opens the groups, which is no cost of their rows
+            spans = self._spans(runs, view_of)  # opening the groups is not counted as work on their rows
             start = time.perf_counter()
-            batch = self._key_batch(runs, pieces)
+            batch = self._key_batch(runs, spans)
             output = self._stored_rows(batch) if self._batch_spec.initial else self._process(batch, runs)
-            self._store(batch, pieces)
+            self._store(batch, spans)
             if output is not None:
                 outputs.add_table(_shaped(output, self._batch_spec.output_schema))
             seconds = time.perf_counter() - start
@@ -137,7 +138,7 @@ class VectorRunner(Runner):
 
     def close(self) -> None:
         """Call ``close``."""
-        with told(self._batch_spec, "close"):
+        with naming_function(self._batch_spec, "close"):
             self._processor.close()
 
     def _process(self, batch: KeyBatch, runs: Runs) -> pa.Table | None:
@@ -155,7 +156,7 @@ class VectorRunner(Runner):
         batch.update(cast(batch.rows.select(batch.state.column_names), batch.state.schema))
         return None
 
-    def _pieces(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
+    def _spans(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
         """The groups of a record batch, each with the entry keys of its runs."""
         entries = [
             entry_key(entry_prefix(fingerprint, key), self._spec.tag)
@@ -165,9 +166,9 @@ class VectorRunner(Runner):
         starts = [0, *bounds.tolist(), len(entries)]
         return [(view_of(int(runs.groups[first])), entries[first:last]) for first, last in pairwise(starts)]
 
-    def _key_batch(self, runs: Runs, pieces: list[tuple[GroupTransaction, list[bytes]]]) -> KeyBatch:
+    def _key_batch(self, runs: Runs, spans: list[tuple[GroupTransaction, list[bytes]]]) -> KeyBatch:
         batch_spec = self._batch_spec
-        stored = [value for view, keys in pieces for value in view.get_many(keys)]
+        stored = [value for view, keys in spans for value in view.get_many(keys)]
         payloads = [None if value is None else self._alive(value) for value in stored]
         exists = np.fromiter((payload is not None for payload in payloads), bool, len(payloads))
         values = self._codec.decode_many([payload for payload in payloads if payload is not None])
@@ -195,7 +196,7 @@ class VectorRunner(Runner):
         expiry, payload = split_value(value)
         return payload if expiry is None or expiry > self._batch_spec.time_ms else None
 
-    def _store(self, batch: KeyBatch, pieces: list[tuple[GroupTransaction, list[bytes]]]) -> None:
+    def _store(self, batch: KeyBatch, spans: list[tuple[GroupTransaction, list[bytes]]]) -> None:
         if batch.updated is None and not batch.removed.any():
             return
         values: list[bytes] = []
@@ -205,7 +206,7 @@ class VectorRunner(Runner):
             values = [with_expiry(payload, None) for payload in encoded]
         removed = batch.removed.tolist()
         at = 0
-        for view, keys in pieces:
+        for view, keys in spans:
             here = slice(at, at + len(keys))
             if values:
                 view.put_many(zip(keys, values[here], strict=True))
@@ -214,8 +215,8 @@ class VectorRunner(Runner):
             at = here.stop
 
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionError:
-        first, last = (f"{int(runs.fingerprints[at]) % 2**64:016x}" for at in (0, -1))
-        return failed_for(self._batch_spec, "process", f" for {len(runs)} keys ({first} to {last})", error)
+        first, last = (fingerprint_text(int(runs.fingerprints[at])) for at in (0, -1))
+        return failed_for(self._batch_spec, "process", f" for {len(runs)} keys (fingerprints {first} to {last})", error)
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,8 @@ from equipoise.spark.stream import engine as engine_module
 from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
-from equipoise.spark.stream.settings import Settings
+from equipoise.spark.stream.options import StreamOptions
+from equipoise.spark.stream.settings import QueryDefinition, Settings
 from equipoise.state import catch_up, fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides, new_name
 from equipoise.state.compaction import compact
@@ -157,17 +159,18 @@ class World:
             epoch = claim(self.storage, lambda _owner: False, exclusive=identity.exclusive, above=above)
             jobs = SimulatedJobs(self.storage, self.actors, draw)
             settings = Settings(
+                query=self._query(identity),
+                options=StreamOptions(
+                    numPartitions=self.schedule.partitions,
+                    policy=Policy(planner=Restless(), load="rows"),
+                    tailGroups=TAIL_GROUPS,
+                    retain=RETAIN,
+                ),
                 identity=identity,
                 epoch=epoch,
-                partitions=self.schedule.partitions,
-                runner=None,  # type: ignore[arg-type]  # the tasks are simulated
                 variables={},
                 removed=frozenset(),
-                output_schema=None,
-                output_arrow=None,
                 sink=self._sink(),
-                policy=Policy(planner=Restless(), load="rows"),
-                retain=RETAIN,
             )
             engine: Engine[Any] = Engine(settings, jobs, self.clock, lambda: self.clock() / 1000)
             engine.initialise(None)
@@ -221,6 +224,17 @@ class World:
             tail_groups=TAIL_GROUPS,
             time_mode="none",
             exclusive=self.storage.abilities.create_if_absent,
+        )
+
+    def _query(self, identity: Identity) -> QueryDefinition:
+        nothing: Any = SimpleNamespace(aggregator=None, state_arrow=None)  # the tasks are simulated
+        return QueryDefinition(
+            key=tuple(identity.key),
+            key_schema=identity.key_schema,
+            code=nothing,
+            time_mode=identity.time_mode,
+            output_schema=None,
+            output_arrow=None,
         )
 
     def _sink(self) -> Sink:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.adapt import Policy
 from equipoise.microbatch.zipf import sample
 from equipoise.plan import Planner
 from equipoise_lab.reproduce.context import Context
@@ -21,7 +22,7 @@ _FILES = 4
 
 def stream_options(planner: str | Planner | None) -> dict[str, Any]:
     """Options of a stateful stream that is planned so, or hashed."""
-    return {"hash": True} if planner is None else {"planner": planner}
+    return {"placement": "hash"} if planner is None else {"policy": Policy(planner=planner)}
 
 
 def run(context: Context) -> Iterator[Row]:

@@ -27,7 +27,7 @@ _FILES = 4
 
 def run(context: Context) -> Iterator[Row]:
     """Recognise entities, which takes as long as a text is, and count them for each host."""
-    from equipoise.spark import history  # noqa: PLC0415 - as above
+    from equipoise.spark import batch_log  # noqa: PLC0415 - as above
     from equipoise_lab.bench.local_spark import local_spark  # noqa: PLC0415 - needs Spark
     from equipoise_lab.bench.stream import read_batches, run_stateful, scratch, write_batches  # noqa: PLC0415 - as above
 
@@ -42,7 +42,7 @@ def run(context: Context) -> Iterator[Row]:
             stream = read_batches(spark, folder / "articles", "key string, length long", _FILES)
             at, options = folder / f"{partitions}-{method}", stream_options(planner)
             taken = run_stateful(stream, _recognising(per_character), "key string, n long", partitions, at, **options)
-            found = history(str(at), spark=spark).dataframe().orderBy("batch").collect()
+            found = batch_log(str(at), spark=spark).dataframe().orderBy("batch").collect()
             yield {
                 "articles": articles,
                 "partitions": partitions,

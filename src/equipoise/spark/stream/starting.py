@@ -1,0 +1,133 @@
+"""Start a query on Spark, or continue it from its checkpoint."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from equipoise.durations import seconds_of
+from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.cluster import is_connect
+from equipoise.spark.rows.schemas import SparkSchemas
+from equipoise.spark.stream.delivery import FileSink, Sink
+from equipoise.spark.stream.engine import Engine
+from equipoise.spark.stream.jobs import SparkJobs
+from equipoise.spark.stream.opening import open_query
+from equipoise.spark.stream.pipeline import Pipeline, SourceClient, output_schemas
+from equipoise.spark.stream.query import StatefulQuery
+from equipoise.spark.stream.transformed_files import TransformedFiles
+from equipoise.state.halves import SPARK
+from equipoise.storage import Storage
+
+_AVAILABLE_NOW = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
+
+def start_query(
+    pipeline: Pipeline, sink: Sink, checkpoint: str, trigger: Mapping[str, Any], name: str | None
+) -> StatefulQuery:
+    """Start a query, or continue it where it ended.
+
+    Parameters
+    ----------
+    pipeline
+        The query.
+    sink
+        Receives the committed rows. After a crash or a stop it may receive the last batch again, with the same rows.
+    checkpoint
+        Folder of this query alone: a local path or any URI that ``pyarrow.fs`` and Spark know.
+    trigger
+        Arguments of Spark's ``trigger``.
+    name
+        Name of the query on Spark's pages.
+    """
+    if pipeline.source is not None:
+        pipeline.source.require_trigger(trigger)
+    if isinstance(sink, FileSink):
+        empty = pipeline.empty()
+        sink.prepare(empty)
+        if pipeline.query.transformations:
+            _, schema = output_schemas(SparkSchemas(pipeline.spark), empty.schema)
+            sink = TransformedFiles(sink, schema)
+    storage = Storage(checkpoint)
+    options = pipeline.options
+    opened = open_query(
+        storage,
+        pipeline.query,
+        replace(options, targetSeconds=options.targetSeconds or _interval(trigger)),
+        sink,
+        partial(SparkJobs, reduction=pipeline.reduction),
+        shuffle_partitions=pipeline.shuffle_partitions,
+        initial=pipeline.initial,
+    )
+    engine, epoch = opened.engine, opened.settings.epoch
+    try:
+        handler = engine if pipeline.source is None else _Reporting(engine, pipeline.source)
+        writer = _ticking(pipeline).writeStream.foreachBatch(handler).option("checkpointLocation", storage.at(SPARK))
+        writer = writer.trigger(**trigger) if trigger else writer
+        query = _started(pipeline, writer.queryName(name) if name else writer)
+    except BaseException:
+        epoch.release()
+        raise
+    runs_here = not is_connect(pipeline.spark)  # on Connect the server calls the sink, and the files are there
+    deliver_last = partial(engine.deliver_last, pipeline.spark.range(0)) if runs_here else None
+    return StatefulQuery(query, epoch, pipeline.spark, deliver_last)
+
+
+class _Reporting:
+    """Runs batches and reports to their source how long they took."""
+
+    def __init__(self, engine: Engine[DataFrame], source: SourceClient) -> None:
+        self._engine, self._source = engine, source
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        start = time.perf_counter()
+        self._engine(rows, batch)
+        self._source.report(batch, time.perf_counter() - start)
+
+
+def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:
+    """Start the query and wait until it knows its sources.
+
+    The clock does not support ``availableNow``; without this setting Spark would run all available rows as one batch.
+    """
+    spark = pipeline.spark
+    if pipeline.query.time_mode == "none":
+        return writer.start()
+    before = spark.conf.get(_AVAILABLE_NOW, None)
+    spark.conf.set(_AVAILABLE_NOW, "true")
+    try:
+        query = writer.start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.01)
+    finally:
+        if before is None:
+            spark.conf.unset(_AVAILABLE_NOW)
+        else:
+            spark.conf.set(_AVAILABLE_NOW, before)
+    return query
+
+
+def _ticking(pipeline: Pipeline) -> DataFrame:
+    """Return the stream; with timers also a clock without rows, since Spark runs no batch without new input."""
+    if pipeline.query.time_mode == "none":
+        return pipeline.stream
+    clock = pipeline.spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in pipeline.stream.schema.fields]
+    return pipeline.stream.union(clock.select(*nothing))
+
+
+def _interval(trigger: Mapping[str, Any]) -> float | None:
+    """Return the seconds of a trigger's interval; ``None`` without one."""
+    given = trigger.get("processingTime")
+    if given is None:
+        return None
+    try:
+        return seconds_of("trigger", given)
+    except InvalidArgumentError:
+        return None  # Spark knows other ways to write an interval, and "0 seconds"
