@@ -18,7 +18,7 @@ def as_markdown(report: Report) -> str:
     """
     found = msgspec.convert({name: report.samples[name] for name in ("tables", "curves")}, Results)
     parts = [
-        "# Results",
+        "# Side by side with other ways",
         _origin(report.env, quick=bool(report.samples.get("quick"))),
         "## Ours against the best of the others",
         _summary(found.tables),
@@ -37,7 +37,7 @@ def _origin(env: Environment, *, quick: bool) -> str:
     size = "--quick, whose few rounds say little" if quick else "its full form"
     state = " with changes that were not committed" if env.dirty else ""
     return (
-        "Written by `equipoise-lab bench peers --page docs/results.md`; do not edit. "
+        "Written by `equipoise-lab bench peers --page docs/peers.md`; do not edit. "
         f"This run: {size}; commit `{env.commit[:12]}`{state}, {env.cores} cores, seed {env.seed}, {versions}. "
         "Times are medians in seconds, with the least and the most of all rounds beside them; contenders take turns, "
         "and their results were found equal before any was timed. Ours include sampling and planning. "
