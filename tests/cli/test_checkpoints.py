@@ -196,16 +196,16 @@ def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_pa
     assert "is a file with one plan" in str(result.exception)
 
 
-@pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets", "history"])
+@pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets", "batch-log"])
 def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(checkpoint, what):
     root = Path(checkpoint)
     assert "none is damaged" in told("state", "verify", checkpoint)
     if what == "offsets":
         (root / "spark" / "offsets" / "3").write_bytes((root / "spark" / "offsets" / "2").read_bytes() + b"more")
-    elif what == "history":
+    elif what == "batch-log":
         for version in (2, 4):
             batch_log.write(CommitLog(Storage(checkpoint)), version)
-        older, newer = sorted((root / "history").iterdir())
+        older, newer = sorted((root / "batch-log").iterdir())
         newer.write_bytes(older.read_bytes())
     elif what == "summary":
         compact_checkpoint(Storage(checkpoint))
@@ -251,7 +251,7 @@ def test_verify_checks_what_earlier_commits_name_if_it_is_there(checkpoint, what
     [damaged] = [each for each in found if each["problem"]]
     assert path.name.removesuffix(".json") in damaged["problem"]
     path.unlink()
-    assert "as they were written" in told("state", "verify", checkpoint), "it may have been deleted"
+    assert "none is damaged" in told("state", "verify", checkpoint), "it may have been deleted"
 
 
 def test_verify_checks_the_plan_that_is_pinned(checkpoint):

@@ -19,7 +19,7 @@ def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, ca
         main()
     assert end.value.code == 1
     said = capsys.readouterr().err
-    assert said.startswith("LOG_BROKEN ")
+    assert said.startswith("INVALID_ARGUMENT ")
     assert "[/x] equipoise[plot]" in said, "brackets are no markup"
 
 
