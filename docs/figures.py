@@ -55,7 +55,7 @@ from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints
 from equipoise_lab.variants import BLOCKS, KIPPrinted, make_planner, time_blocks
 
 PLAIN, OURS, THIRD, VIOLET, FAINT = "#4c9bd6", "#e0731d", "#2fa37c", "#b07aa1", "#999999"
-"""Told apart by the colour-blind, and readable on light and on dark."""
+"""Colours that colour-blind readers can tell apart, on light and on dark."""
 
 INK = "#010203"
 """Stands for the colour of the text around a figure, which the page decides."""
@@ -129,8 +129,8 @@ def _planner(name: str) -> Figure:
     left.set(title="Rows of each partition over the mean, last batch", xlabel="partition")
     right.plot([step.imbalance for step in plain], color=PLAIN, marker="o", markersize=3, label="plain hash")
     if name != "uniform":
-        told = f"{name}: moves {_moved(ours):.1f} % of the state a batch"
-        right.plot([step.imbalance for step in ours], color=OURS, marker="o", markersize=3, label=told)
+        label = f"{name}: moves {_moved(ours):.1f} % of the state a batch"
+        right.plot([step.imbalance for step in ours], color=OURS, marker="o", markersize=3, label=label)
     right.plot([step.bound for step in ours], color=INK, linestyle=":", label="bound")
     top = max(step.imbalance for step in [*plain, *ours])
     right.set(title="Fullest partition over the mean", xlabel="batch", ylim=(0.9, 1.4 * top))
