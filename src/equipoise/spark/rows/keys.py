@@ -33,8 +33,8 @@ class Key:
 
     @property
     def fingerprint(self) -> Column:
-        """Fingerprint of the key, equal to ``equipoise.fingerprints`` of the same values."""
-        return F.xxhash64(*self.columns)
+        """Fingerprint of the key."""
+        return fingerprint_column(self.columns)
 
     @property
     def spark_hash(self) -> Column:
@@ -129,6 +129,11 @@ def as_column(df: DataFrame, given: str | Column) -> Column:
     if isinstance(given, Column):
         return given
     return F.col("`" + given.replace("`", "``") + "`") if given in df.columns else F.col(given)
+
+
+def fingerprint_column(columns: Iterable[Column]) -> Column:
+    """Return the fingerprint of some key columns, a BIGINT equal to ``equipoise.fingerprints`` of the same values."""
+    return F.xxhash64(*columns)
 
 
 def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:

@@ -355,7 +355,7 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
     if not target.exists(name):
         try:
             with target.writing(name, replace=False) as copy:
-                for data in source.pieces(file.path):
+                for data in source.chunks(file.path):
                     copy.write(data)
                 if (copy.size, copy.sha256) != (file.size, file.sha256):
                     raise DamagedError(
