@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import NumericType
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.analysis import spark_reason, without_query_log
 from equipoise.spark.rows.column_aggregator import FUNCTIONS, Aggregate, ColumnAggregator
 
 Asked = str | Column | Mapping[str, str]
@@ -127,10 +128,11 @@ def _of_column(df: DataFrame, asked: Column) -> tuple[str, str | None, Column]:
     for _, name in found:
         _, known, plain = _made(df, function, name)
         try:
-            if df.groupBy().agg(asked).sameSemantics(df.groupBy().agg(plain)):
-                return function, known, asked
+            with without_query_log():
+                if df.groupBy().agg(asked).sameSemantics(df.groupBy().agg(plain)):
+                    return function, known, asked
         except PySparkException as error:
-            raise InvalidArgumentError(f"Spark cannot compute {text}: {error.getMessage() or error}") from error
+            raise InvalidArgumentError(f"Spark cannot compute {text}: {spark_reason(error)}") from None
     raise _refusal(f"{text}, which is not what its text says (DISTINCT, or a literal)" if found else text)
 
 
@@ -154,9 +156,10 @@ def _known(df: DataFrame, name: str) -> str:
 def _checked(df: DataFrame, columns: Sequence[Column]) -> list[str]:
     """Names of the results, as Spark gives them."""
     try:
-        return df.groupBy().agg(*columns).columns
+        with without_query_log():
+            return df.groupBy().agg(*columns).columns
     except PySparkException as error:
-        raise InvalidArgumentError(f"Spark cannot compute the aggregates: {error.getMessage() or error}") from error
+        raise InvalidArgumentError(f"Spark cannot compute the aggregates: {spark_reason(error)}") from None
 
 
 def _quoted(name: str) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.readable import count_text
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.rows.runs import plain_values
@@ -61,7 +62,8 @@ class AggregatorProcessor(StatefulProcessor):
         if finished is not None:
             if len(finished) != len(self._columns):
                 raise InvalidArgumentError(
-                    f"finish gave {len(finished)} values, but outputSchema has {self._columns}; give one for each"
+                    f"finish gave {count_text(len(finished), 'value')}, but outputSchema has {self._columns}; give one "
+                    "for each"
                 )
             yield finished
 

@@ -33,6 +33,7 @@ from equipoise.errors import (
     MismatchError,
     MissingPackageError,
 )
+from equipoise.spark.rows.analysis import without_query_log
 from equipoise.spark.rows.cluster import is_connect
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
 from equipoise.state.commit import OutputFile
@@ -421,7 +422,8 @@ def _require_kafka(spark: SparkSession, servers: str) -> None:
     """Look the connector up, without a connection."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", "any")
     try:
-        reader.load().schema  # noqa: B018 - Connect looks it up only now
+        with without_query_log():
+            reader.load().schema  # noqa: B018 - Connect looks it up only now
     except AnalysisException as error:
         if "failed to find data source: kafka" not in str(error).lower():
             raise

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.analysis import spark_reason, without_query_log
 from equipoise.spark.stream.description import described_page, described_pipeline
 from equipoise.spark.stream.pipeline import Pipeline
 from equipoise.spark.stream.writer import StreamWriter
@@ -148,14 +149,15 @@ class StatefulStream:
         """Apply a transformation to an empty DataFrame, and return a stream that has it."""
         empty = self._pipeline.empty()
         try:
-            result = transformation(empty)
-            found = result.schema if isinstance(result, DataFrame) else None
+            with without_query_log():
+                result = transformation(empty)
+                found = result.schema if isinstance(result, DataFrame) else None
         except AnalysisException as error:
             raise InvalidArgumentError(
                 f"{method} does not fit the output, which has the columns "
                 f"{', '.join(f'{field.name} {field.dataType.simpleString()}' for field in empty.schema)}: "
-                f"{error.getMessage() or error}"
-            ) from error
+                f"{spark_reason(error)}"
+            ) from None
         if found is None:
             raise InvalidArgumentError(f"{method} must return a DataFrame, got a {type(result).__name__}")
         if result.isStreaming:
