@@ -1,16 +1,20 @@
 """Let Spark analyse columns, and translate what its analyser refuses into an ``InvalidArgumentError``."""
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
 
-_QUERY_LOGGER = "DataFrameQueryContextLogger"  # pyspark logs each analysis error to it as JSON
+_QUERY_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers to which pyspark writes each analysis error as JSON."""
+
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
 def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
@@ -48,14 +52,33 @@ def translated(df: DataFrame, role: str) -> Iterator[None]:
 
 
 @contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Raise an InvalidArgumentError, ``what`` and Spark's reason, for what Spark's analyser or parser refuses.
+
+    Parameters
+    ----------
+    what
+        Beginning of the message, such as "the schema cannot be read".
+    """
+    with without_query_log():
+        try:
+            yield
+        except AnalysisException as error:
+            raise InvalidArgumentError(f"{what}: {_reason(error)}") from None
+
+
+@contextmanager
 def without_query_log() -> Iterator[None]:
     """Keep pyspark from logging the JSON of an error that is caught in the block."""
-    logger = logging.getLogger(_QUERY_LOGGER)
-    was_disabled, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(name) for name in _QUERY_LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = was_disabled
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def _message(error: AnalysisException, df: DataFrame, role: str) -> str:
@@ -67,11 +90,11 @@ def _message(error: AnalysisException, df: DataFrame, role: str) -> str:
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = parameters.get("objectName", "of that name")
         return f"there is no column {name} for the {role}; there are {available}"
-    return f"the {role} cannot be computed: {spark_reason(error)}"
+    return f"the {role} cannot be computed: {_reason(error)}"
 
 
-def spark_reason(error: PySparkException) -> str:
-    """Return the first line of a message of Spark, without the plan below it, and the condition in brackets."""
+def _reason(error: AnalysisException) -> str:
+    """Return the first line of Spark's message, without the plan below it, and the condition in brackets."""
     condition = error.getCondition() or ""
-    reason = (error.getMessage() or str(error)).splitlines()[0].removeprefix(f"[{condition}] ")
-    return f"{reason} (Spark's {condition or type(error).__name__})"
+    text = (error.getMessage() or str(error)).strip().splitlines()[0]
+    return f"{_STATE.sub('', text).removeprefix(f'[{condition}] ')} (Spark's {condition or 'AnalysisException'})"

@@ -33,7 +33,7 @@ from equipoise.errors import (
     MismatchError,
     MissingPackageError,
 )
-from equipoise.spark.rows.analysis import without_query_log
+from equipoise.spark.rows.analysis import refusing, without_query_log
 from equipoise.spark.rows.cluster import is_connect
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
 from equipoise.state.commit import OutputFile
@@ -301,10 +301,11 @@ class ParquetTable(FileSink):
             )
         expected = StructType([*empty.schema.fields, StructField(BATCH, LongType())])
         create = f"CREATE TABLE IF NOT EXISTS {self._name} ({expected.toDDL()}) USING parquet PARTITIONED BY ({BATCH})"
-        if self._path is None:
-            spark.sql(create)
-        else:
-            spark.sql(f"{create} LOCATION :path", args={"path": self._path})
+        with refusing(f"the table {self._name} cannot be created"):
+            if self._path is None:
+                spark.sql(create)
+            else:
+                spark.sql(f"{create} LOCATION :path", args={"path": self._path})
         found = spark.table(self._name).schema
         if found.simpleString() != expected.simpleString():
             raise MismatchError(
