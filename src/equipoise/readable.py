@@ -15,6 +15,17 @@ def fingerprint_text(fingerprint: int) -> str:
     return f"{int(fingerprint) % 2**64:016x}"
 
 
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun, which gets an s unless the count is 1.
+
+    Examples
+    --------
+    >>> count_text(1, "key"), count_text(4, "shard"), count_text(0, "tail group")
+    ('1 key', '4 shards', '0 tail groups')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def size_text(size: float) -> str:
     """Return a number of bytes with a unit; 1 KB is 1,000 bytes.
 

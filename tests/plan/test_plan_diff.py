@@ -12,7 +12,7 @@ def test_groups_and_keys_that_move_are_listed_with_source_and_target():
     assert moves.groups == {1: Move(1, 2)}
     assert moves.keys == {10: Move(0, 2), 12: Move(0, 2)}
     assert (moves.load, moves.state) == (None, None)
-    assert "1 tail groups and 2 keys" in str(moves)
+    assert "1 tail group and 2 keys" in str(moves)
 
 
 def test_equal_routing_is_an_empty_difference():

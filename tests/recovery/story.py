@@ -205,8 +205,8 @@ class HangingStorage(Storage):
         super().__init__(location)
         self._pause = pause
 
-    def pieces(self, path, length=100):
-        for data in super().pieces(path, length):
+    def chunks(self, path, length=100):
+        for data in super().chunks(path, length):
             yield data
             self._pause.here()
 

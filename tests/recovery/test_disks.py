@@ -26,7 +26,7 @@ def small_disk(tmp_path):
     subprocess.run(["/bin/umount", "--lazy", str(place)], check=True)
 
 
-def _write_in_pieces(storage):
+def _write_in_chunks(storage):
     with storage.writing("third") as file:
         for _ in range(100):
             file.write(os.urandom(5000))
@@ -38,7 +38,7 @@ def test_a_full_disk_is_told_and_has_room_again(small_disk):
     with pytest.raises(StorageError, match=r"could not write .*/cp/second: .*No space left.*free space"):
         storage.write("second", os.urandom(300_000))
     with pytest.raises(StorageError, match="No space left"):
-        _write_in_pieces(storage)
+        _write_in_chunks(storage)
     assert [path.name for path in (small_disk / "cp").iterdir()] == ["first"]
     storage.write("fourth", b"4" * 100_000)
 

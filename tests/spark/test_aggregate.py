@@ -1,6 +1,7 @@
 """An aggregate with hot keys in shards gives what the same aggregate over whole keys gives."""
 
 import math
+import re
 import sys
 
 import numpy as np
@@ -328,9 +329,30 @@ def test_explain_says_how_keys_are_split(rows, capsys):
     groups.aggregate(Moments(), OUTPUT, splitter="partial-key")
     groups.explain()
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("aggregate()")]
-    assert "shards, then merged" in lines[0]
+    assert re.search(r"\d keys? in \d+ shards, reduced one by one and then merged", lines[0])
     assert "keys placed whole by the plan: no shards were needed" in lines[1]
     assert "routed row by row by partial-key into 6 partitions" in lines[2]
+
+
+def test_explain_gives_the_plan_and_the_advice_of_the_last_operation(rows, capsys):
+    def explained():
+        groups.explain()
+        return dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.strip().splitlines()[1:])
+
+    df = keyed(rows).where("key = 1 or v % 7 = 0")
+    groups = balance(df, "key", numPartitions=6, slots=6)
+    groups.aggregate(Moments(), OUTPUT, split=lambda share, _: 3 if share > 0.5 else 1)
+    facts = explained()
+    assert facts["plan"] == "kip: 1 key in 3 shards, all others whole"
+    assert "with 1 key in 3 shards" in facts["advice"]
+    assert facts["aggregate()"] == "1 key in 3 shards, reduced one by one and then merged"
+    assert "cannot be split" not in " ".join(facts.values())
+    groups.dataframe()
+    facts = explained()
+    assert facts["plan"].startswith("kip, version 1: ")
+    assert "shards" not in facts["advice"]
+    groups.aggregate(Moments(), OUTPUT, splitter="partial-key")
+    assert explained()["advice"] == "split the hot keys: the splitter partial-key was given"
 
 
 def test_the_numbers_are_those_of_advise(rows):

@@ -23,8 +23,8 @@ from equipoise.spark import Aggregator, microbatch, read_batches, register
 from equipoise.spark.prompt.source import PlannedReader
 from equipoise.spark.prompt.spool_client import SpoolClient
 from equipoise.spark.prompt.stages import ALLOCATIONS, Stages
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
-from equipoise.spark.rows.keyed_frames import Part
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER
+from equipoise.spark.rows.keyed_frames import PartialBuffer
 from equipoise.spark.stream.starting import _Reporting
 from equipoise_lab.bench.prompt import _batch_spec
 
@@ -452,18 +452,19 @@ def test_a_task_that_is_repeated_sends_the_same(combine):
 
     first, again = sent(), sent()
     assert first == again
-    parts = [msgspec.msgpack.decode(part.as_py(), type=Part) for batch in first[1] for part in batch[PART]]
-    assert [(part.rows, part.seconds) for part in parts] == [(6, 0.0), (2, 0.0), (4, 0.0)]
+    encoded = [each.as_py() for batch in first[1] for each in batch[PARTIAL_BUFFER]]
+    made = [msgspec.msgpack.decode(each, type=PartialBuffer) for each in encoded]
+    assert [(each.rows, each.seconds) for each in made] == [(6, 0.0), (2, 0.0), (4, 0.0)]
 
 
 def test_clusters_take_turns_and_are_as_large_as_their_rows():
-    parts = [Part(b"x" * length, rows, 0.0) for rows, length in ((10, 1), (1, 900), (1, 50), (1, 70))]
+    made = [PartialBuffer(b"x" * length, rows, 0.0) for rows, length in ((10, 1), (1, 900), (1, 50), (1, 70))]
     table = pa.table(
         {
             FINGERPRINT: [1, 2, 3, 4],
             BUCKET: pa.array([0] * 4, pa.int32()),
             SPLIT: [False] * 4,
-            PART: [msgspec.msgpack.encode(part) for part in parts],
+            PARTIAL_BUFFER: [msgspec.msgpack.encode(each) for each in made],
         }
     )
     assert ALLOCATIONS["prompt"](table, 2).tolist() == [0, 1, 1, 0]

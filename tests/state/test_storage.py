@@ -49,7 +49,7 @@ def test_what_is_written_is_read_whole_or_in_part(storage):
     assert storage.read("a/file") == b"new"
 
 
-def test_what_was_written_in_pieces_is_counted_and_checksummed(storage):
+def test_what_was_written_in_chunks_is_counted_and_checksummed(storage):
     with storage.writing("a/file") as file:
         assert [file.write(piece) for piece in (b"ab", b"", b"cde")] == [2, 0, 3]
         assert (file.tell(), file.writable(), file.readable(), file.seekable()) == (5, True, False, False)

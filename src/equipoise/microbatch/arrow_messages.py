@@ -64,12 +64,12 @@ class Messages:
         """Bytes of the current message, or of the next one if it is at its end; none where the stream ends."""
         if not self._parts:
             self._parts = self._message()
-        piece = self._parts.pop(0)
-        while len(piece) < size and self._parts:
-            piece += self._parts.pop(0)
-        if len(piece) > size:
-            self._parts.insert(0, piece[size:])
-        return piece[:size]
+        joined = self._parts.pop(0)
+        while len(joined) < size and self._parts:
+            joined += self._parts.pop(0)
+        if len(joined) > size:
+            self._parts.insert(0, joined[size:])
+        return joined[:size]
 
     def _message(self) -> list[bytes]:
         if self._is_over:

@@ -58,8 +58,8 @@ class ArrowRows:
         tries = Tries()
         for start in range(0, len(batch), _SLICE):
             some = batch.slice(start, _SLICE)
-            tables, letters = salvaged(some, self._cast, lambda rows: shown_row(rows.slice(0, 1)), tries)
-            yield len(some), pa.concat_tables([self._schema.empty_table(), *tables]), letters
+            tables, dead_letters = salvaged(some, self._cast, lambda rows: shown_row(rows.slice(0, 1)), tries)
+            yield len(some), pa.concat_tables([self._schema.empty_table(), *tables]), dead_letters
 
     def _decoded(self, decode: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
         try:

@@ -199,9 +199,9 @@ class Arrived:
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        letters = sum(_LETTER_BYTES + len(letter.text) + len(letter.reason) for letter in self.dead_letters)
+        letter_bytes = sum(_LETTER_BYTES + len(letter.text) + len(letter.reason) for letter in self.dead_letters)
         columns = _COLUMN_BYTES * self.table.num_columns
-        object.__setattr__(self, "bytes", _ENTRY_BYTES + columns + int(self.table.nbytes) + letters)
+        object.__setattr__(self, "bytes", _ENTRY_BYTES + columns + int(self.table.nbytes) + letter_bytes)
 
 
 class Waiting:

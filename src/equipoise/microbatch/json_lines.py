@@ -41,23 +41,25 @@ def parse_lines(lines: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, li
     schema
         Schema of the tuples.
     """
-    objects, letters = [], []
+    objects, dead_letters = [], []
     for line in lines:
         if line.lstrip()[:1] == b"{":
             objects.append(line)
         elif line.strip():
-            letters.append(DeadLetter(shown(line), "not a JSON object, which was expected; send one object a line"))
+            dead_letters.append(
+                DeadLetter(shown(line), "not a JSON object, which was expected; send one object a line")
+            )
     table = _parsed(objects, schema)
     if isinstance(table, pa.Table):
-        return table, letters
+        return table, dead_letters
     good, doubtful, bad = _sifted(objects, schema)
-    letters += bad
+    dead_letters += bad
     tables, tries = [], Tries()
     for each in (good, doubtful):
         found, bad = salvaged(each, lambda some: _parsed(some, schema), lambda some: shown(some[0]), tries)
         tables += found
-        letters += bad
-    return pa.concat_tables([schema.empty_table(), *tables]), letters
+        dead_letters += bad
+    return pa.concat_tables([schema.empty_table(), *tables]), dead_letters
 
 
 def unreadable(schema: pa.Schema) -> str | None:
@@ -70,7 +72,7 @@ def unreadable(schema: pa.Schema) -> str | None:
 def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[bytes], list[DeadLetter]]:
     """Lines that pass the check, lines that only a parser can decide, and dead letters of bad lines."""
     doubtful: list[bytes] = []
-    letters: list[DeadLetter] = []
+    dead_letters: list[DeadLetter] = []
     for converts in (False, True):  # conversions are slow to check, and seldom fail
         check, good = _object(schema, converts), []
         for line in lines:
@@ -78,13 +80,13 @@ def _sifted(lines: list[bytes], schema: pa.Schema) -> tuple[list[bytes], list[by
             if reason is None:
                 good.append(line)
             elif reason:
-                letters.append(DeadLetter(shown(line), reason))
+                dead_letters.append(DeadLetter(shown(line), reason))
             else:
                 doubtful.append(line)
         lines = good
         if isinstance(_parsed(lines, schema), pa.Table):
             break
-    return lines, doubtful, letters
+    return lines, doubtful, dead_letters
 
 
 def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table | str:

@@ -55,9 +55,9 @@ def salvaged(
             return [], [DeadLetter(f"{show(rows)} and {count - 1} more", reason, count)]
         tries.left -= 2
         step = -(-count // 2)
-    tables, letters = [], []
+    tables, dead_letters = [], []
     for start in range(0, count, step):
         good, bad = salvaged(rows[start : start + step], convert, show, tries)
         tables += good
-        letters += bad
-    return tables, letters
+        dead_letters += bad
+    return tables, dead_letters

@@ -159,8 +159,8 @@ class SocketFeed(Feed):
             for each in arrived:
                 each.sender.accept(each.count)
 
-        letters = [letter for each in arrived for letter in each.dead_letters]
-        return Chunk(pa.concat_tables([each.table for each in arrived]), None, acknowledge, letters)
+        dead_letters = [letter for each in arrived for letter in each.dead_letters]
+        return Chunk(pa.concat_tables([each.table for each in arrived]), None, acknowledge, dead_letters)
 
     def close(self) -> None:
         """Stop listening, and end all connections."""
@@ -333,12 +333,12 @@ class SocketFeed(Feed):
         bounds = Bounds(self._limits.message_rows, self._limits.message_bytes)
         rows = ArrowRows(incoming.exactly, incoming.restart, self._schema, bounds)
         for batch in rows.batches():
-            for count, table, letters in rows.fitted(batch):
-                self._put(sender, count, table, letters)
+            for count, table, dead_letters in rows.fitted(batch):
+                self._put(sender, count, table, dead_letters)
             incoming.restart()
 
-    def _put(self, sender: Sender, count: int, table: pa.Table, letters: list[DeadLetter]) -> None:
-        if table.num_rows or letters:
-            self._waiting.put(Arrived(sender, sender.queue(count), table, letters))
+    def _put(self, sender: Sender, count: int, table: pa.Table, dead_letters: list[DeadLetter]) -> None:
+        if table.num_rows or dead_letters:
+            self._waiting.put(Arrived(sender, sender.queue(count), table, dead_letters))
         else:
             sender.skip(count)  # blank lines would fill the memory without counting as bytes

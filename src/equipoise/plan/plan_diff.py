@@ -9,6 +9,7 @@ from equipoise.errors import MismatchError
 from equipoise.pictures import moves_figure
 from equipoise.plan.cost import Costs, amount_text, price
 from equipoise.plan.plan import Plan
+from equipoise.readable import count_text
 from equipoise.sketch.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class PlanDiff:
 
     def __str__(self) -> str:
         amount = "" if self.load is None else f": {self.load:.2%} of the load, state {amount_text(self.state or 0.0)}"
-        moves = f"{len(self.groups)} tail groups and {len(self.keys)} keys move"
+        moves = f"{count_text(len(self.groups), 'tail group')} and {count_text(len(self.keys), 'key')} move"
         return f"plan {self.before} -> {self.after}: {moves}{amount}"
 
     def plot(self) -> "Figure":

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import whole
 from equipoise.hashing import fingerprints
+from equipoise.readable import count_text
 from equipoise.sketch.histogram import Histogram
 from equipoise.split.d_choices import find_choices
 
@@ -36,6 +37,22 @@ def shard_fingerprints(key: int, width: int) -> NDArray[np.int64]:
     if whole("width", width, 1) == 1:
         return np.array([key], dtype=np.int64)
     return fingerprints(np.full(width, key, dtype=np.int64), np.arange(width, dtype=np.int64))
+
+
+def shards_text(widths: Mapping[int, int]) -> str:
+    """Return how many keys are split into how many shards, as text.
+
+    Parameters
+    ----------
+    widths
+        Number of shards of each key that is split, by its fingerprint.
+
+    Examples
+    --------
+    >>> shards_text({7: 4}), shards_text({7: 4, 9: 2})
+    ('1 key in 4 shards', '2 keys in 6 shards')
+    """
+    return f"{count_text(len(widths), 'key')} in {count_text(sum(widths.values()), 'shard')}"
 
 
 def ladder(shares: ArrayLike, partitions: int) -> Iterator[NDArray[np.int64]]:

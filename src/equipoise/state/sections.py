@@ -202,14 +202,14 @@ def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, byt
 def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:
     if raw_length <= _AT_ONCE:
         return _CODEC.decompress(content, raw_length)
-    pieces, found = [], 0
+    chunks, found = [], 0
     with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
-        while found <= raw_length and (piece := stream.read(_AT_ONCE)):
-            pieces.append(piece)
-            found += len(piece)
+        while found <= raw_length and (chunk := stream.read(_AT_ONCE)):
+            chunks.append(chunk)
+            found += len(chunk)
     if found != raw_length:
         raise ValueError(f"its content has {found} bytes instead of {raw_length}")
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def damaged(section: Section, found: str) -> DamagedError:

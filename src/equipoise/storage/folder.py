@@ -82,8 +82,8 @@ class Storage:
         with _explained("read", self.at(path)):
             return self._store.read(self._full(path), offset, length)
 
-    def pieces(self, path: str, length: int = 8 << 20) -> Iterator[bytes]:
-        """Bytes of a file, piece by piece."""
+    def chunks(self, path: str, length: int = 8 << 20) -> Iterator[bytes]:
+        """Yield the bytes of a file in chunks of ``length``."""
         offset = 0
         while data := self.read_range(path, offset, length):
             yield data
@@ -92,7 +92,7 @@ class Storage:
     def verify(self, file: StoredFile) -> None:
         """Read a file and compare its size and digest with the recorded ones."""
         size, digest = 0, hashlib.sha256()
-        for data in self.pieces(file.path):
+        for data in self.chunks(file.path):
             size += len(data)
             digest.update(data)
         if (size, digest.hexdigest()) != (file.size, file.sha256):

@@ -72,6 +72,8 @@ def test_arguments_that_cannot_be_are_refused_by_name(rates):
         groups.aggregate(Total(), "k long, v long")
     with pytest.raises(InvalidArgumentError, match=r"process needs a VectorProcessor, got the class Total; give"):
         groups.process(Total, "k long, v long")
+    with pytest.raises(InvalidArgumentError, match="the schema 'n lon g' is neither a StructType nor a DDL string"):
+        groups.transformWithStateInPandas(Total(), "n lon g", "update", "none")
     with pytest.raises(InvalidArgumentError, match="key 'k2' is not a column; add it with withColumn first"):
         balance(rates, (F.col("k") + 1).alias("k2"))
 

@@ -71,10 +71,10 @@ def test_plain_hash_is_scored_as_if_no_key_were_isolated_or_split(tmp_path):
         query.process(pd.DataFrame({"k": keys}))
     by_hash = load_imbalance(np.bincount(fingerprints(keys) % 16 % 4, minlength=4))
     rows = batch_log_rows(str(tmp_path))
-    assert query.plan.widths, "the hot key is in pieces"
+    assert query.plan.widths, "the hot key is in shards"
     assert [row["imbalance_rows_hash"] for row in rows] == pytest.approx([by_hash] * 4)
     assert rows[0]["imbalance_rows"] == pytest.approx(by_hash)
     assert [row["bound_rows"] for row in rows] == pytest.approx([4 * 600 / 800] * 4)
-    assert rows[-1]["imbalance_rows"] < 3 < by_hash, "a key in pieces goes below the bound of whole keys"
+    assert rows[-1]["imbalance_rows"] < 3 < by_hash, "a key in shards goes below the bound of whole keys"
     assert all(1 <= row["bound_seconds"] <= row["imbalance_seconds_hash"] + 1e-9 for row in rows)
     assert all(row["imbalance_seconds_hash"] >= 1 for row in rows)

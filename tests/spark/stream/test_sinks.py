@@ -191,6 +191,12 @@ def test_an_output_column_of_the_name_of_the_partition_is_refused(spark, table):
     assert not spark.catalog.tableExists(table)
 
 
+def test_a_table_that_spark_cannot_create_is_refused(spark):
+    for name, said in (("two words", "Syntax error"), ("missing_database.t", "`missing_database` cannot be found")):
+        with pytest.raises(InvalidArgumentError, match=f"the table {name} cannot be created: .*{said}"):
+            sinks.table(name).prepare(spark.createDataFrame([], "n long"))
+
+
 def test_a_table_of_another_format_or_without_the_partition_is_refused(spark, tmp_path, table):
     checkpoint = Checkpoint(tmp_path / "cp", spark)
     spark.sql(f"CREATE TABLE {table} (n bigint, text string, batch bigint) USING json PARTITIONED BY (batch)")

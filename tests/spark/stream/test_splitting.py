@@ -1,4 +1,4 @@
-"""Keys too hot for a partition are reduced in pieces, made whole again when they cool, and no answer changes."""
+"""Keys too hot for a partition are reduced in shards, made whole again when they cool, and no answer changes."""
 
 import sys
 
@@ -199,9 +199,9 @@ def test_a_failing_reduce_of_a_split_key_names_the_key(tmp_path):
 
 
 def test_a_plan_that_splits_needs_the_key_isolated():
-    with pytest.raises(ValueError, match="key 7 is in 2 pieces but not isolated"):
+    with pytest.raises(ValueError, match="has 2 shards but is not isolated"):
         Plan(2, [0, 1], {}, widths={7: 2})
-    with pytest.raises(ValueError, match="the number of pieces of a key"):
+    with pytest.raises(ValueError, match="the number of shards of a key"):
         Plan(2, [0, 1], {7: 0}, widths={7: 1})
     plan = Plan(2, [0, 1], {7: 0, -3: 1}, widths={7: 2})
     assert Plan.from_json(plan.to_json()) == plan

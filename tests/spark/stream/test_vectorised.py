@@ -116,7 +116,7 @@ class Wrong(VectorProcessor):
         ),
         ("short", "update got 1 states for 2 keys"),
         ("lacking", "update lacks the state columns .*total"),
-        ("flags", r"remove got \(1,\) flags for 2 keys"),
+        ("flags", r"remove got flags of shape \(1,\) for 2 keys"),
         ("output", "process gave columns .*k missing"),
     ],
 )

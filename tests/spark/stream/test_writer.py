@@ -99,7 +99,7 @@ def test_the_checkpoint_of_the_session_is_joined_with_the_name_of_the_query_as_s
             counts.writeStream._checkpoint()
 
 
-def test_transformations_are_checked_at_once(counts):
+def test_transformations_are_checked_at_once(counts, capfd):
     made = counts.select("k", (F.col("n") * 2).alias("twice")).where("twice > 2").withColumn("day", F.lit(1)).drop("k")
     assert made.columns == ["twice", "day"]
     assert counts.columns == ["k", "n"], "the stream itself is as it was"
@@ -115,8 +115,11 @@ def test_transformations_are_checked_at_once(counts):
         (lambda: counts.drop("k", "n"), "drop leaves no columns"),
         (lambda: counts.transform(lambda df: df.sparkSession.readStream.format("rate").load()), "is a stream"),
     ):
-        with pytest.raises(InvalidArgumentError, match=said):
+        with pytest.raises(InvalidArgumentError, match=said) as caught:
             ask()
+        assert "\n" not in str(caught.value)
+        assert "SQLSTATE" not in str(caught.value)
+    assert "errorClass" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["groupBy", "join", "agg", "distinct", "orderBy", "union", "withWatermark"])

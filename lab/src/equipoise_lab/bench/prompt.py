@@ -25,8 +25,8 @@ from equipoise.microbatch.receiver import cut_table
 from equipoise.microbatch.spool import BUCKET, SPLIT, SealedBatch, Spool
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.spark.prompt.stages import Stages
-from equipoise.spark.rows.columns import PART
-from equipoise.spark.rows.keyed_frames import Part
+from equipoise.spark.rows.columns import PARTIAL_BUFFER
+from equipoise.spark.rows.keyed_frames import PartialBuffer
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.state.codec import row_codec
 from equipoise.state.ownership import Handover
@@ -134,11 +134,11 @@ def process(
         rows = _blocks(spark, folder, batch)
         start = time.perf_counter()
         reduced = stages.reduced(rows, ["key"], SLOTS, _batch_spec())
-        found = reduced.select(F.spark_partition_id().alias("task"), PART).toArrow()
+        found = reduced.select(F.spark_partition_id().alias("task"), PARTIAL_BUFFER).toArrow()
         seconds = time.perf_counter() - start
     tasks, buffers = np.zeros(SLOTS), row_codec(_BUFFER)
-    for task, part in zip(found["task"].to_pylist(), found[PART].to_pylist(), strict=True):
-        tasks[task] += buffers.decode(msgspec.msgpack.decode(part, type=Part).buffer)[1]
+    for task, encoded in zip(found["task"].to_pylist(), found[PARTIAL_BUFFER].to_pylist(), strict=True):
+        tasks[task] += buffers.decode(msgspec.msgpack.decode(encoded, type=PartialBuffer).buffer)[1]
     return Processed(seconds, tasks.tolist(), [block.rows for block in batch.blocks])
 
 

@@ -1,4 +1,4 @@
-"""A Python aggregate with a hot key on 8 emulated slots: in pieces against key-grouped, and on even keys."""
+"""A Python aggregate with a hot key on 8 emulated slots: in shards against key-grouped, and on even keys."""
 
 from functools import partial
 

@@ -18,6 +18,7 @@ from equipoise.plan import Plan
 from equipoise.readable import fingerprint_text
 from equipoise.spark.batch.explained import Explained, Facts
 from equipoise.spark.batch.split_plan import SplitPlan
+from equipoise.split.shards import shards_text
 
 WORTH_IT = 1.1
 """Smallest predicted gain that is worth a change; predictions are less wrong than that."""
@@ -136,9 +137,9 @@ def advice_for(
     if isinstance(plan, SplitPlan) and plan.widths:
         return Advice(
             Action.SPLIT,
-            f"one key carries {hottest:.1%} of the load, {hottest * count:.1f} partitions' worth; {len(plan.widths)} "
-            f"keys in {sum(plan.widths.values())} shards are predicted at {over['split']:.2f} times the ideal time, "
-            f"whole keys at {over['whole']:.2f}, Spark's hash at {over['hash']:.2f}",
+            f"one key carries {hottest:.1%} of the load, {hottest * count:.1f} partitions' worth; the job is predicted "
+            f"at {over['split']:.2f} times the ideal time with {shards_text(plan.widths)}, at {over['whole']:.2f} with "
+            f"whole keys, at {over['hash']:.2f} with Spark's hash",
             numbers,
             plan,
         )

@@ -20,6 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.plan import Plan, uniform_plan
+from equipoise.readable import count_text
 from equipoise.spark.batch.advice import Action, Advice, Operation
 from equipoise.spark.batch.look import Look
 from equipoise.spark.batch.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
@@ -34,6 +35,7 @@ from equipoise.spark.rows.runs import cut
 from equipoise.spark.rows.schemas import SparkSchemas, require_storable
 from equipoise.spark.rows.user_functions import traced
 from equipoise.split import SPLITTERS, Splitter, make_splitter
+from equipoise.split.shards import shards_text
 from equipoise.state.codec import KeyCodec
 
 _KEY, _PARTIAL = "key", "partial"
@@ -147,7 +149,9 @@ def aggregation(
 
     if splitter is not None:
         name = _splitter(splitter, look.partitions, options.seed, lambda: 0.0).name
-        reason = f"routed row by row by {name} into {look.partitions} partitions; partial results are merged"
+        reason = (
+            f"routed row by row by {name} into {count_text(look.partitions, 'partition')}; partial results are merged"
+        )
         return made(df, None, Advice(Action.SPLIT, f"the splitter {name} was given"), reason)
     if options.plan is not None:
         if split not in {None, "auto"}:
@@ -176,7 +180,7 @@ def _reason(look: Look, plan: SplitPlan, unmergeable: str | None) -> str:
     if look.failure:
         return f"keys placed whole by their hash, because they could not be measured: {look.failure}"
     if plan.widths:
-        return f"{len(plan.widths)} keys reduced in {sum(plan.widths.values())} shards, then merged"
+        return f"{shards_text(plan.widths)}, reduced one by one and then merged"
     why = "no shards were needed" if unmergeable is None else f"{unmergeable} has no merge"
     return f"keys placed whole by the plan: {why}"
 

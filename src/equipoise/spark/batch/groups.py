@@ -3,7 +3,7 @@
 import io
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from typing import Any, NoReturn
 
@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan import Plan
-from equipoise.readable import fingerprint_text
+from equipoise.readable import count_text, fingerprint_text
 from equipoise.spark.batch.advice import Advice, number_facts
-from equipoise.spark.batch.aggregate import aggregation
+from equipoise.spark.batch.aggregate import Aggregation, aggregation
 from equipoise.spark.batch.cogroups import BalancedCogroups, without_partition
 from equipoise.spark.batch.explained import Explained, Facts
 from equipoise.spark.batch.key_loads import KeyLoads
@@ -28,6 +28,7 @@ from equipoise.spark.rows.columns import PARTITION
 from equipoise.spark.rows.keys import Key, resolve_key
 from equipoise.spark.rows.routing import partition_column
 from equipoise.split import Splitter
+from equipoise.split.shards import shards_text
 
 _SECOND_EXCHANGE = "spark.sql.requireAllClusterKeysForDistribution"
 _AGGREGATE = re.compile(r"\b(?:(?:Hash|ObjectHash|Sort)Aggregate|(ArrowAggregatePython|AggregateInPandas))\b")
@@ -58,6 +59,7 @@ class BalancedGroups(Explained):
         self._options = options
         self._look = Look(df, key, options)
         self._operations: list[tuple[str, str]] = []
+        self._aggregation: Aggregation | None = None  # of the last operation that has a plan
 
     # ---- what pyspark's GroupedData has ----
 
@@ -179,6 +181,7 @@ class BalancedGroups(Explained):
         """
         made = aggregation(self._look, aggregator, outputStructType, split=split, splitter=splitter, check=check)
         self._note("aggregate", made.reason)
+        self._aggregation = made
         return made.dataframe()
 
     def window(self) -> WindowSpec:
@@ -225,8 +228,11 @@ class BalancedGroups(Explained):
 
     @property
     def advice(self) -> Advice | None:
-        """The predicted effect of the plan; measures the loads first. ``None`` if nothing was measured or planned."""
-        return self._look.advice()
+        """The advice on the operation called last, or on ``applyInPandas`` before any; measures the loads first.
+
+        ``None`` if nothing was measured or planned.
+        """
+        return self._look.advice() if self._aggregation is None else self._aggregation.advice
 
     def wait_for_record(self, timeout: float | None = 30.0) -> bool:
         """Wait until the first action on the result is in the load record; False if it is not, or not in time.
@@ -318,6 +324,7 @@ class BalancedGroups(Explained):
             )
 
     def _note_placed(self, operation: str) -> None:
+        self._aggregation = None
         if not self._options.places_keys:
             self._note(operation, f"left to Spark's hash: {self._left_to_hash()}")
             return
@@ -326,7 +333,7 @@ class BalancedGroups(Explained):
         how = "the given plan" if self._options.plan is not None else f"the plan of {plan.planner}"
         if self._look.failure:
             how = f"their hash, because they could not be measured: {self._look.failure}"
-        self._note(operation, f"one exchange into {plan.partitions} partitions, keys placed by {how}")
+        self._note(operation, f"one exchange into {count_text(plan.partitions, 'partition')}, keys placed by {how}")
 
     def _note(self, operation: str, done: str) -> None:
         self._operations.append((operation, done))
@@ -340,11 +347,13 @@ class BalancedGroups(Explained):
 
     def _facts(self, *, measure: bool) -> Facts:
         look, options = self._look, self._options
-        facts = [("key", f"{self.key}; {look.partitions} partitions")]
+        facts = [("key", f"{self.key}; {count_text(look.partitions, 'partition')}")]
         if options.plan is None and not options.makes_plan:
             facts.append(("plan", f"none: {self._left_to_hash()} leaves the rows to Spark's hash"))
         elif options.plan is not None:
             facts.append(("plan", _described(options.plan) + "; given, so nothing was measured"))
+        elif self._aggregation is not None and self._aggregation.plan is None:
+            facts += [("plan", "none: the splitter routes row by row"), ("advice", str(self.advice))]
         elif not measure and not look.is_done:
             facts.append(("plan", "not made yet: the first operation, .plan or .explain() measures the loads"))
         else:
@@ -353,13 +362,20 @@ class BalancedGroups(Explained):
 
     def _plan_facts(self) -> Facts:
         look, plan, advice = self._look, self._look.plan, self.advice
+        widths: Mapping[int, int] = {}
+        if self._aggregation is not None and self._aggregation.plan is not None:
+            plan, widths = self._aggregation.plan.plan, self._aggregation.plan.widths
         assert plan is not None  # noqa: S101 - this tells the type checker
+        described = f"{plan.planner}: {shards_text(widths)}, all others whole" if widths else _described(plan)
         if look.measured is None or advice is None:
-            return [("loads", f"not measured: {look.failure}"), ("plan", _described(plan))]
-        facts = [("loads", f"{look.measured.described()}; {look.slots} slots"), ("plan", _described(plan))]
+            return [("loads", f"not measured: {look.failure}"), ("plan", described)]
+        loads = f"{look.measured.described()}; {count_text(look.slots, 'slot')}"
+        facts = [("loads", loads), ("plan", described)]
         for fingerprint, share in look.measured.loads.histogram.top(_SHOWN):
             where = plan.isolated.get(fingerprint)
             place = f"isolated in partition {where}" if where is not None else "in its tail group"
+            if fingerprint in widths:
+                place = f"in {widths[fingerprint]} shards"
             facts.append((f"  {fingerprint_text(fingerprint)}", f"{share:.2%} of the load, {place}"))
         facts += [*number_facts(advice.numbers), ("advice", str(advice))]
         if not self._options.places_keys:
@@ -368,8 +384,8 @@ class BalancedGroups(Explained):
 
 
 def _described(plan: Plan) -> str:
-    isolated, groups = len(plan.isolated), plan.tail_groups
-    return f"{plan.planner}, version {plan.version}: {isolated} isolated keys, {groups} tail groups"
+    isolated, groups = count_text(len(plan.isolated), "isolated key"), count_text(plan.tail_groups, "tail group")
+    return f"{plan.planner}, version {plan.version}: {isolated}, {groups}"
 
 
 def _refuse(method: str) -> NoReturn:

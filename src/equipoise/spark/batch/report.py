@@ -13,7 +13,7 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance, lower_bound, makespan
 from equipoise.pictures import partition_bars
 from equipoise.plan import KIP, PLANNERS, Plan
-from equipoise.readable import fingerprint_text
+from equipoise.readable import count_text, fingerprint_text
 from equipoise.spark.batch.advice import OVERPARTITIONING, Action, Advice, Operation, ideal_time
 from equipoise.spark.batch.explained import Explained, Facts, text_table
 from equipoise.spark.batch.look import Look
@@ -140,7 +140,9 @@ class Report(Explained):
     def overview(self) -> str:
         """Return the strategies and the bound as text, without the keys."""
         taken = "all rows" if self.sample.is_complete else f"a sample of {len(self.sample.fingerprints):,} rows"
-        size = f"{self.sample.rows:,} rows, {self.partitions} partitions on {self.slots} slots"
+        size = (
+            f"{self.sample.rows:,} rows, {count_text(self.partitions, 'partition')} on {count_text(self.slots, 'slot')}"
+        )
         rows = [
             (
                 strategy.name,
@@ -174,7 +176,10 @@ class Report(Explained):
         return f"Load of {self.key}"
 
     def _facts(self, *, measure: bool) -> Facts:  # noqa: ARG002 - everything is known
-        facts = [("rows", f"{self.sample.rows:,}"), ("partitions", f"{self.partitions} on {self.slots} slots")]
+        facts = [
+            ("rows", f"{self.sample.rows:,}"),
+            ("partitions", f"{self.partitions} on {count_text(self.slots, 'slot')}"),
+        ]
         for fingerprint, share in self.sample.histogram().top(5):
             facts.append((fingerprint_text(fingerprint), f"{share:.2%} of the load"))
         facts += [

@@ -25,7 +25,8 @@ from equipoise.plan import Plan
 from equipoise.sketch import Histogram
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.options import BatchOptions
-from equipoise.spark.rows.keys import Key, analysed, as_column
+from equipoise.spark.rows.analysis import analysed
+from equipoise.spark.rows.keys import Key, as_column
 
 _T = TypeVar("_T")
 _SOURCE = "source"

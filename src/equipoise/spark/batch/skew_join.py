@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 
 from equipoise.adapt import Policy
 from equipoise.errors import InvalidArgumentError, MismatchError
+from equipoise.readable import count_text
 from equipoise.spark.batch.advice import WORTH_IT, Action, Advice, Operation, advice_for, number_facts, shard_facts
 from equipoise.spark.batch.broadcast import broadcast_advice
 from equipoise.spark.batch.explained import Explained, Facts
@@ -27,6 +28,7 @@ from equipoise.spark.rows.cluster import slot_count
 from equipoise.spark.rows.columns import FINGERPRINT, PARTITION, SHARD
 from equipoise.spark.rows.keys import Key, resolve_key
 from equipoise.spark.rows.routing import next_shard, width_column
+from equipoise.split.shards import shards_text
 
 _log = logging.getLogger(__name__)
 
@@ -130,14 +132,14 @@ class Join(Explained):
         return "Join"
 
     def _facts(self, *, measure: bool) -> Facts:
-        facts = [("join", f"{self._how.name} on {self._keys[LEFT]}; {self._partitions} partitions")]
+        facts = [("join", f"{self._how.name} on {self._keys[LEFT]}; {count_text(self._partitions, 'partition')}")]
         if not self._options.makes_plan:
             return [*facts, ("plan", f"none: mode {self._options.policy.mode!r} leaves the join to Spark")]
         if not measure and "_decision" not in self.__dict__:
             return [*facts, ("plan", "not made yet: .dataframe(), .plan or .explain() measures both sides")]
         decision = self._decision
         if decision.plan is not None:
-            facts.append(("plan", f"{decision.plan.plan.planner}: {len(decision.plan.widths)} keys in shards"))
+            facts.append(("plan", f"{decision.plan.plan.planner}: {shards_text(decision.plan.widths)}"))
             facts += shard_facts(decision.plan, {key: SIDES[side] for key, side in decision.split_on.items()})
         elif decision.broadcast is not None:
             facts.append(("plan", f"Spark's own join, with the {SIDES[decision.broadcast]} side broadcast"))

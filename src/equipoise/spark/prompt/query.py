@@ -18,7 +18,7 @@ from equipoise.spark.prompt.stages import Stages
 from equipoise.spark.prompt.windows import WindowProcessor, WindowRunner
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.cluster import partition_count
-from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.rows.keys import resolve_key
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.stream.batch_spec import BatchSpec
@@ -199,7 +199,7 @@ class PlannedReduction:
 
     def columns(self, key: Sequence[str]) -> list[str]:
         """Return the names of the columns after the reduction."""
-        return [*key, PART]
+        return [*key, PARTIAL_BUFFER]
 
     def reduced(self, rows: DataFrame, key: Sequence[str], batch_spec: BatchSpec) -> tuple[DataFrame, BatchSpec]:
         """Map, allocate and reduce; windows move on with the batches of the source."""

@@ -21,7 +21,7 @@ class SpoolClient:
     interval
         Length of a batch in seconds, as the query expects it.
     folder
-        The spool; ``None`` where the query was not given one. The source is then neither asked nor told anything.
+        The spool; ``None`` if the query was given none: then the source is not read, and no times are reported to it.
     """
 
     interval: float

@@ -22,12 +22,12 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch import prompt_buckets
 from equipoise.microbatch.spool import BUCKET, SPLIT
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
-from equipoise.spark.rows.keyed_frames import Part
-from equipoise.spark.rows.keys import as_column
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER
+from equipoise.spark.rows.keyed_frames import PartialBuffer
+from equipoise.spark.rows.keys import as_column, fingerprint_column
 from equipoise.spark.rows.runs import cut
 from equipoise.spark.stream.batch_spec import BatchSpec
-from equipoise.spark.stream.partial_buffers import part_maker
+from equipoise.spark.stream.partial_buffers import partial_reducer
 from equipoise.spark.stream.runners import failed
 from equipoise.state.codec import KeyCodec, row_codec
 
@@ -91,24 +91,25 @@ class Stages:
         values = [name for name in mapped.columns if name not in key and name not in _REFERENCE]
         columns = [as_column(mapped, name) for name in (*key, *values, *_REFERENCE)]
         keys = [as_column(mapped, name) for name in key]
-        marked = mapped.select(*columns, F.xxhash64(*keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
+        marked = mapped.select(*columns, fingerprint_column(keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
         fields = [StructField(field.name, field.dataType) for field in marked.schema.fields]
         in_key_order = [F.col(FINGERPRINT), *keys]
         stage = replace(batch_spec, key_fields=list(range(len(key))))
-        sent, part = StructType([*fields, StructField(_TARGET, IntegerType())]), StructField(PART, BinaryType())
+        sent = StructType([*fields, StructField(_TARGET, IntegerType())])
+        buffer = StructField(PARTIAL_BUFFER, BinaryType())
         if self.combine:
-            marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, part, sent.fields[-1]])
+            marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, buffer, sent.fields[-1]])
         clusters = marked.mapInArrow(self._map_task(stage, buckets), sent)
-        in_one_order = [*in_key_order, F.col(PART)] if self.combine else in_key_order
+        in_one_order = [*in_key_order, F.col(PARTIAL_BUFFER)] if self.combine else in_key_order
         dealt = clusters.repartitionById(buckets, _TARGET).drop(_TARGET).sortWithinPartitions(*in_one_order)
-        return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], part]))
+        return dealt.mapInArrow(self._reduce_task(stage), StructType([*fields[: len(key)], buffer]))
 
     def _map_task(self, batch_spec: BatchSpec, buckets: int) -> Callable[[Batches], Batches]:
         allocate = ALLOCATIONS[self.allocation]
-        partial_buffers = self._part_maker(batch_spec) if self.combine else None
+        reduce_rows = self._partial_reducer(batch_spec) if self.combine else None
 
         def run(batches: Batches) -> Batches:
-            found = [batch for batch in (partial_buffers(batches) if partial_buffers else batches) if batch.num_rows]
+            found = [batch for batch in (reduce_rows(batches) if reduce_rows else batches) if batch.num_rows]
             if found:
                 table = pa.Table.from_batches(found).combine_chunks()
                 yield from table.append_column(_TARGET, pa.array(allocate(table, buckets), pa.int32())).to_batches()
@@ -117,16 +118,17 @@ class Stages:
 
     def _reduce_task(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
         key = len(batch_spec.key_fields)
-        make = self._merger(batch_spec) if self.combine else self._part_maker(batch_spec)
+        make = self._merger(batch_spec) if self.combine else self._partial_reducer(batch_spec)
 
         def run(batches: Batches) -> Batches:
             for batch in make(batches):
-                yield batch.select([*range(key), batch.schema.get_field_index(PART)])
+                yield batch.select([*range(key), batch.schema.get_field_index(PARTIAL_BUFFER)])
 
         return run
 
-    def _part_maker(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
-        return part_maker(replace(batch_spec, counts_parts=False), self.aggregator, self.schema, kept=_REFERENCE)
+    def _partial_reducer(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
+        untimed = replace(batch_spec, counts_partial_buffers=False)
+        return partial_reducer(untimed, self.aggregator, self.schema, kept=_REFERENCE)
 
     def _merger(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
@@ -137,10 +139,10 @@ class Stages:
                 if not batch.num_rows:
                     continue
                 runs = cut(batch, batch_spec.key_fields, keys)
-                parts = _parts(batch)
+                partial_buffers = _partial_buffers(batch)
                 merged = []
                 for at in range(len(runs)):
-                    first, *others = parts[int(runs.starts[at]) : int(runs.starts[at + 1])]
+                    first, *others = partial_buffers[int(runs.starts[at]) : int(runs.starts[at + 1])]
                     if others:
                         buffer = buffers.decode(first.buffer)
                         try:
@@ -148,17 +150,17 @@ class Stages:
                                 buffer = aggregator.merge(buffer, buffers.decode(other.buffer))
                         except Exception as error:
                             raise failed(batch_spec, "merge", int(runs.fingerprints[at]), error) from error
-                        first = Part(buffers.encode(buffer), sum(each.rows for each in (first, *others)), 0.0)
+                        first = PartialBuffer(buffers.encode(buffer), sum(each.rows for each in (first, *others)), 0.0)
                     merged.append(first)
                 rows = batch.take(pa.array(runs.starts[:-1]))
-                encoded = pa.array([msgspec.msgpack.encode(part) for part in merged], pa.binary())
-                yield rows.set_column(rows.schema.get_field_index(PART), PART, encoded)
+                encoded = pa.array([msgspec.msgpack.encode(each) for each in merged], pa.binary())
+                yield rows.set_column(rows.schema.get_field_index(PARTIAL_BUFFER), PARTIAL_BUFFER, encoded)
 
         return run
 
 
-def _parts(batch: pa.RecordBatch | pa.Table) -> list[Part]:
-    return [msgspec.msgpack.decode(each, type=Part) for each in batch.column(PART).to_pylist()]
+def _partial_buffers(batch: pa.RecordBatch | pa.Table) -> list[PartialBuffer]:
+    return [msgspec.msgpack.decode(each, type=PartialBuffer) for each in batch.column(PARTIAL_BUFFER).to_pylist()]
 
 
 def _level(table: pa.Table, buckets: int) -> NDArray[np.int32]:
@@ -175,8 +177,8 @@ def _prompt(table: pa.Table, buckets: int) -> NDArray[np.int32]:
     """
     keys, first, inverse = np.unique(table[FINGERPRINT].to_numpy(), return_index=True, return_inverse=True)
     sizes = np.ones(table.num_rows)
-    if PART in table.column_names:
-        sizes = np.array([part.rows for part in _parts(table)], dtype=np.float64)
+    if PARTIAL_BUFFER in table.column_names:
+        sizes = np.array([each.rows for each in _partial_buffers(table)], dtype=np.float64)
     split = table[SPLIT].fill_null(fill_value=True).to_numpy()[first]
     clusters = np.bincount(inverse, sizes, len(keys))
     return np.asarray(prompt_buckets(keys, clusters, split, buckets)[inverse])

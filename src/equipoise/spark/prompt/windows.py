@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.microbatch.windows import moved_on
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import ProcessorRunner, failed
@@ -61,7 +61,7 @@ class WindowProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
         """Merge the buffers of a key into a new pane."""
         merge = self._aggregator.merge
-        pane, *others = [self._codec.decode(part) for frame in rows for part in frame[PART]]
+        pane, *others = [self._codec.decode(encoded) for frame in rows for encoded in frame[PARTIAL_BUFFER]]
         for other in others:
             pane = merge(pane, other)
         known = self._window.get()

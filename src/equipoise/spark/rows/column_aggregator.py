@@ -71,8 +71,9 @@ class ColumnAggregator(Aggregator):
     """Counts, sums, extremes and means of columns; the output has the key and one column for each.
 
     Results and types are those of Spark's ``agg``: NULL is left out, the sum of nothing is NULL, NaN is a value and
-    larger than any other. Two things differ. A sum that does not fit into its type is an error, also where Spark is
-    told to wrap it. Sums and means of floats depend on the order of the rows, as in Spark, but the order is another.
+    larger than any other. Two things differ. A sum that does not fit into its type is an error, also if ANSI mode is
+    off, where Spark's sum overflows silently. Sums and means of floats depend on the order of the rows, which differs
+    from Spark's.
 
     Rows can be taken off counts and sums of whole numbers, so windows over those alone need not be merged anew.
 

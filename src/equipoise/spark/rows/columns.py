@@ -15,10 +15,10 @@ GROUP = "__equipoise_group"
 Every partition gets one marker row, so that tasks without other rows run too; it sorts before them.
 """
 
-PART = "__equipoise_part"
+PARTIAL_BUFFER = "__equipoise_partial_buffer"
 """Partial buffer of rows of a split key; see ``equipoise.spark.stream.partial_buffers``."""
 
-RESERVED = frozenset({FINGERPRINT, PARTITION, SHARD, WEIGHT, THINNING, GROUP, PART})
+RESERVED = frozenset({FINGERPRINT, PARTITION, SHARD, WEIGHT, THINNING, GROUP, PARTIAL_BUFFER})
 """Names that no column of a user's DataFrame may have."""
 
 

@@ -1,4 +1,4 @@
-"""Sorted rows as keys with their frames, and the parts that stand for the rows of a split key."""
+"""Group sorted rows by key into frames, tables or lists of ``Row``; decode the partial buffers of split keys."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,22 +9,22 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Row
 
-from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.rows.pandas_rows import KeyFrames, to_pandas
 from equipoise.spark.rows.runs import Runs
 
 
-class Part(msgspec.Struct, array_like=True, frozen=True):
-    """What a task made of some rows of a key, and what that took.
+class PartialBuffer(msgspec.Struct, array_like=True, frozen=True):
+    """Partial buffer of some rows of a key, with the rows and seconds that it took to reduce them.
 
     Parameters
     ----------
     buffer
         The encoded buffer.
     rows, seconds
-        Rows that were reduced, and the time.
+        Number of rows that were reduced, and the seconds that it took.
     latest_event_ms
-        Latest event time among the rows that the task had at hand; ``None`` without one.
+        Latest event time among the rows of the task; ``None`` without one.
     """
 
     buffer: bytes
@@ -33,16 +33,16 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
     latest_event_ms: int | None = None
 
 
-def parts_of(runs: Runs) -> list[Part] | None:
-    """The parts that a run of rows holds; ``None`` where it holds rows of the user's."""
-    if PART not in runs.rows.schema.names:
+def partial_buffers_of(runs: Runs) -> list[PartialBuffer] | None:
+    """Return the partial buffers of some runs; ``None`` if they hold the user's rows."""
+    if PARTIAL_BUFFER not in runs.rows.schema.names:
         return None
-    return [msgspec.msgpack.decode(each, type=Part) for each in runs.rows.column(PART).to_pylist()]
+    return [msgspec.msgpack.decode(each, type=PartialBuffer) for each in runs.rows.column(PARTIAL_BUFFER).to_pylist()]
 
 
 @dataclass
 class Elsewhere:
-    """Rows and seconds that were spent on a split key by other tasks."""
+    """Rows of a split key that other tasks have reduced, and the seconds they took."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -51,7 +51,7 @@ class Elsewhere:
 class KeyedFrames:
     """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames.
 
-    The frames of a split key hold encoded buffers, in the column ``PART``, in place of its rows.
+    The frames of a split key hold encoded partial buffers instead of its rows, in the column ``PARTIAL_BUFFER``.
 
     Parameters
     ----------
@@ -70,20 +70,20 @@ class KeyedFrames:
         self._runs: Runs | None = None
         self._starts: list[int] = []
         self._at = 0
-        self._parts: list[Part] | None = None
+        self._buffers: list[PartialBuffer] | None = None
         self.rows = 0
-        """Rows of the key at hand, so far."""
+        """Rows of the current key, so far."""
         self.elsewhere = Elsewhere()
-        """What other tasks have done for the key at hand, so far."""
+        """Work of other tasks on the current key, so far."""
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes, tuple[Any, ...], Iterator[pd.DataFrame]]]:
-        """Group, fingerprint, encoded key, key, and frames of each key."""
+        """Yield the group, fingerprint, encoded key, key and frames of each key."""
         while self._has_run():
             runs, at = self._runs, self._at
             assert runs is not None  # noqa: S101 - this tells the type checker
             frames = self._frames(runs.encoded[at])
             yield int(runs.groups[at]), int(runs.fingerprints[at]), runs.encoded[at], runs.keys[at], frames
-            for _ in frames:  # what the user's code did not look at
+            for _ in frames:  # skip frames that the user's code did not read
                 pass
 
     def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
@@ -91,12 +91,12 @@ class KeyedFrames:
         while self._has_run() and self._runs is not None and self._runs.encoded[self._at] == encoded:
             first, last = self._starts[self._at], self._starts[self._at + 1]
             self._at += 1
-            if self._parts is None:
+            if self._buffers is None:
                 self.rows += last - first
-            for part in (self._parts or [])[first:last]:
-                self.rows += part.rows
-                self.elsewhere.rows += part.rows
-                self.elsewhere.seconds += part.seconds
+            for each in (self._buffers or [])[first:last]:
+                self.rows += each.rows
+                self.elsewhere.rows += each.rows
+                self.elsewhere.seconds += each.seconds
             yield self._cut(first, last)
 
     def _has_run(self) -> bool:
@@ -105,24 +105,24 @@ class KeyedFrames:
             if following is None:
                 return False
             self._runs, self._at = following, 0
-            self._parts = parts_of(following)
+            self._buffers = partial_buffers_of(following)
             self._take(following)
             self._starts = following.starts.tolist()
         return True
 
     def _take(self, runs: Runs) -> None:
-        """Make ready the rows of a record batch."""
-        if self._parts is None:
+        """Prepare the rows of a record batch for ``_cut``."""
+        if self._buffers is None:
             self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=self._rebuilt)
 
     def _cut(self, first: int, last: int) -> Any:
-        if self._parts is None:
+        if self._buffers is None:
             return self._frames_of.cut(first, last)
-        return pd.DataFrame({PART: [part.buffer for part in self._parts[first:last]]})
+        return pd.DataFrame({PARTIAL_BUFFER: [each.buffer for each in self._buffers[first:last]]})
 
 
 class KeyedTables(KeyedFrames):
-    """The same with Arrow tables in place of pandas frames."""
+    """Sorted rows as keys with their Arrow tables."""
 
     def __init__(self, rows: Iterator[Runs]) -> None:
         super().__init__(rows, "UTC")
@@ -131,18 +131,18 @@ class KeyedTables(KeyedFrames):
         self._table = pa.Table.from_batches([runs.rows])
 
     def _cut(self, first: int, last: int) -> Any:
-        return self._table.slice(first, last - first) if self._parts is None else super()._cut(first, last)
+        return self._table.slice(first, last - first) if self._buffers is None else super()._cut(first, last)
 
 
 class KeyedRows(KeyedFrames):
-    """The same with lists of ``Row`` in place of pandas frames; values are what ``as_py`` of Arrow gives, as in Spark.
+    """Sorted rows as keys with their lists of ``Row``; values are those of Arrow's ``as_py``, as in Spark.
 
     Parameters
     ----------
     rows
         Sorted rows.
     key_fields
-        Places of the key columns. The values of a key are those of its first row.
+        Positions of the key columns. The values of a key are those of its first row.
     """
 
     def __init__(self, rows: Iterator[Runs], key_fields: Sequence[int]) -> None:

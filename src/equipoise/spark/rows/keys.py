@@ -1,8 +1,6 @@
 """The key of a DataFrame: one or more columns, checked before any work is done."""
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -14,13 +12,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_spark_version
+from equipoise.spark.rows.analysis import analysed, without_query_log
 from equipoise.spark.rows.columns import FINGERPRINT, RESERVED
 
 KeyLike = str | Column | Sequence[str | Column]
 """A key as users give it: a column or its name, or several of them."""
 
 _BINARY = "UTF8_BINARY"  # the collation under which strings are equal only if their bytes are
-_QUERY_LOGGER = "DataFrameQueryContextLogger"  # pyspark logs each analysis error to it as JSON
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class Key:
 
     @property
     def fingerprint(self) -> Column:
-        """Fingerprint of the key, equal to ``equipoise.fingerprints`` of the same values."""
-        return F.xxhash64(*self.columns)
+        """Fingerprint of the key."""
+        return fingerprint_column(self.columns)
 
     @property
     def spark_hash(self) -> Column:
@@ -131,62 +129,9 @@ def as_column(df: DataFrame, given: str | Column) -> Column:
     return F.col("`" + given.replace("`", "``") + "`") if given in df.columns else F.col(given)
 
 
-def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
-    """Return the schema of some columns of ``df``; columns that Spark cannot resolve are an InvalidArgumentError.
-
-    Parameters
-    ----------
-    df
-        The DataFrame.
-    columns
-        The columns.
-    role
-        What they are used for, for the message.
-    """
-    with translated(df, role):
-        return df.select(*columns).schema
-
-
-@contextmanager
-def translated(df: DataFrame, role: str) -> Iterator[None]:
-    """Raise our own error for what Spark's analyser refuses in the block, without Spark's plan and JSON.
-
-    Parameters
-    ----------
-    df
-        The DataFrame whose columns are used.
-    role
-        What they are used for, for the message.
-    """
-    with _without_query_log():
-        try:
-            yield
-        except AnalysisException as error:
-            raise InvalidArgumentError(_message(error, df, role)) from None
-
-
-@contextmanager
-def _without_query_log() -> Iterator[None]:
-    """Keep pyspark from logging the JSON of an error that is caught in the block."""
-    logger = logging.getLogger(_QUERY_LOGGER)
-    was_disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = was_disabled
-
-
-def _message(error: AnalysisException, df: DataFrame, role: str) -> str:
-    condition = error.getCondition() or ""
-    parameters = error.getMessageParameters() or {}
-    available = ", ".join(df.columns)
-    if condition.startswith("AMBIGUOUS"):
-        return f"a {role} column is ambiguous: the DataFrame has it twice ({available}); rename one first"
-    if condition.startswith("UNRESOLVED_COLUMN"):
-        name = parameters.get("objectName", "of that name")
-        return f"there is no column {name} for the {role}; there are {available}"
-    reason = (error.getMessage() or str(error)).splitlines()[0].removeprefix(f"[{condition}] ")
-    return f"the {role} cannot be computed: {reason} (Spark's {condition or 'AnalysisException'})"
+def fingerprint_column(columns: Iterable[Column]) -> Column:
+    """Return the fingerprint of some key columns, a BIGINT equal to ``equipoise.fingerprints`` of the same values."""
+    return F.xxhash64(*columns)
 
 
 def _check_kinds(given: Sequence[object]) -> None:
@@ -209,7 +154,7 @@ def _require_deterministic(df: DataFrame, key: Key) -> None:
     (``asNondeterministic``) is not noticed, nor is a column of ``df`` that was computed from one.
     """
     empty = df.sparkSession.range(0).withColumnRenamed("id", FINGERPRINT)
-    with _without_query_log():
+    with without_query_log():
         try:
             df.join(empty, key.fingerprint == F.lit(0), "leftsemi").schema  # noqa: B018 - under Connect this analyses it
         except AnalysisException as error:

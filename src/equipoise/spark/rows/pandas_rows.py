@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.readable import count_text
 
 _WIDE = {pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 _ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
@@ -217,7 +218,8 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
     for row in rows:
         if len(row) != len(schema):
             raise InvalidArgumentError(
-                f"the function gave {len(row)} values, but outputSchema has {schema.names}; give one for each column"
+                f"the function gave {count_text(len(row), 'value')}, but outputSchema has {schema.names}; give one for "
+                "each column"
             )
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.Table.from_arrays(

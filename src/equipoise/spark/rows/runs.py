@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER, marker
 from equipoise.state.codec import KeyCodec
 
 
@@ -95,7 +95,7 @@ def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Ru
         kept = [i for i in range(len(keys)) if i == 0 or encoded[i] != encoded[i - 1]]  # 0.0 and -0.0 are one key
         starts, keys, encoded = starts[kept], [keys[i] for i in kept], [encoded[i] for i in kept]
     bounds = np.append(starts, rows.num_rows)
-    rows = rows.select([PART]) if PART in rows.schema.names else rows
+    rows = rows.select([PARTIAL_BUFFER]) if PARTIAL_BUFFER in rows.schema.names else rows
     return Runs(rows, bounds, groups[starts], fingerprints[starts], keys, encoded)
 
 
@@ -109,16 +109,16 @@ def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
 
 def _sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield stretches of the user's rows, without the column of partial buffers, and stretches of partial buffers."""
-    if PART not in batch.schema.names:
+    if PARTIAL_BUFFER not in batch.schema.names:
         if batch.num_rows:
             yield batch
         return
-    has_part = batch.column(PART).is_valid().to_numpy(zero_copy_only=False)
-    bounds = [0, *(np.flatnonzero(np.diff(has_part)) + 1).tolist(), batch.num_rows]
+    has_buffer = batch.column(PARTIAL_BUFFER).is_valid().to_numpy(zero_copy_only=False)
+    bounds = [0, *(np.flatnonzero(np.diff(has_buffer)) + 1).tolist(), batch.num_rows]
     for first, last in pairwise(bounds):
         if last > first:
             section = batch.slice(first, last - first)
-            yield section if has_part[first] else section.drop_columns([PART])
+            yield section if has_buffer[first] else section.drop_columns([PARTIAL_BUFFER])
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

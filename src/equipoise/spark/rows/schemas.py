@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.analysis import refusing
 
 _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 _STORABLE = (
@@ -36,12 +37,20 @@ class SparkSchemas:
 
     def parsed(self, schema: StructType | str) -> dict[str, Any]:
         """Return the JSON form of a schema."""
-        known: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
-        return dict(known.jsonValue())
+        return dict(as_struct(schema).jsonValue())
 
     def arrow(self, schema: StructType | str) -> pa.Schema:
         """Return the Arrow form of a schema."""
         return self._spark.createDataFrame([], schema).toArrow().schema
+
+
+def as_struct(schema: StructType | str) -> StructType:
+    """Return a schema as Spark's type; a DDL string of one type becomes the column ``value``, as in Spark."""
+    if isinstance(schema, StructType):
+        return schema
+    with refusing(f"the schema {schema!r} is neither a StructType nor a DDL string such as 'host string, n long'"):
+        parsed = StructType.fromDDL(schema)
+    return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 
 
 def require_storable(schema: dict[str, Any]) -> None:

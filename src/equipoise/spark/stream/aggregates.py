@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import NumericType
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.analysis import refusing
 from equipoise.spark.rows.column_aggregator import FUNCTIONS, Aggregate, ColumnAggregator
 
 Asked = str | Column | Mapping[str, str]
@@ -126,11 +126,9 @@ def _of_column(df: DataFrame, asked: Column) -> tuple[str, str | None, Column]:
     found = [each for each in spelled if f"{rest} as ".lower().startswith(f"{each[0]}) as ".lower())]
     for _, name in found:
         _, known, plain = _made(df, function, name)
-        try:
+        with refusing(f"Spark cannot compute {text}"):
             if df.groupBy().agg(asked).sameSemantics(df.groupBy().agg(plain)):
                 return function, known, asked
-        except PySparkException as error:
-            raise InvalidArgumentError(f"Spark cannot compute {text}: {error.getMessage() or error}") from error
     raise _refusal(f"{text}, which is not what its text says (DISTINCT, or a literal)" if found else text)
 
 
@@ -153,10 +151,8 @@ def _known(df: DataFrame, name: str) -> str:
 
 def _checked(df: DataFrame, columns: Sequence[Column]) -> list[str]:
     """Names of the results, as Spark gives them."""
-    try:
+    with refusing("Spark cannot compute the aggregates"):
         return df.groupBy().agg(*columns).columns
-    except PySparkException as error:
-        raise InvalidArgumentError(f"Spark cannot compute the aggregates: {error.getMessage() or error}") from error
 
 
 def _quoted(name: str) -> str:

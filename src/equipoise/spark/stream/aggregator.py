@@ -8,8 +8,9 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.readable import count_text
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.columns import PART
+from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.rows.runs import plain_values
 from equipoise.state.codec import row_codec
 
@@ -51,9 +52,9 @@ class AggregatorProcessor(StatefulProcessor):
         if buffer is None:
             buffer = self._aggregator.zero()
         for frame in rows:
-            if isinstance(frame, pd.DataFrame) and PART in frame.columns:
-                for part in frame[PART]:
-                    buffer = self._aggregator.merge(buffer, self._codec.decode(part))
+            if isinstance(frame, pd.DataFrame) and PARTIAL_BUFFER in frame.columns:
+                for encoded in frame[PARTIAL_BUFFER]:
+                    buffer = self._aggregator.merge(buffer, self._codec.decode(encoded))
             else:
                 buffer = self._aggregator.reduce(buffer, frame)
         self._buffer.update(buffer)
@@ -61,7 +62,8 @@ class AggregatorProcessor(StatefulProcessor):
         if finished is not None:
             if len(finished) != len(self._columns):
                 raise InvalidArgumentError(
-                    f"finish gave {len(finished)} values, but outputSchema has {self._columns}; give one for each"
+                    f"finish gave {count_text(len(finished), 'value')}, but outputSchema has {self._columns}; give one "
+                    "for each"
                 )
             yield finished
 

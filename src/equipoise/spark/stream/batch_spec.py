@@ -60,7 +60,7 @@ class BatchSpec:
         Whether the rows are initial state.
     visits_all
         Whether all keys are visited, not only those with rows.
-    counts_parts
+    counts_partial_buffers
         Whether what other tasks have done for a key is a load of its own, and is timed: where its owner could do it as
         well.
     """
@@ -89,7 +89,7 @@ class BatchSpec:
     state_schema: pa.Schema | None = None
     initial: bool = False
     visits_all: bool = False
-    counts_parts: bool = True
+    counts_partial_buffers: bool = True
     epoch: int = 0
 
     @property

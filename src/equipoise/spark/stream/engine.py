@@ -223,7 +223,7 @@ class Engine(Generic[Rows]):
             state_schema=settings.query.code.state_arrow,
             initial=not version,
             visits_all=bool(version and settings.query.visit_every and version % settings.query.visit_every == 0),
-            counts_parts=settings.aggregator is not None,
+            counts_partial_buffers=settings.aggregator is not None,
         )
 
     def _commit(
@@ -359,7 +359,7 @@ def wall_clock() -> int:
 
 
 def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any, *, by_speed: bool) -> BatchLoads:
-    """What the batch measured; where loads are told by cost, seconds are those of a task of the usual speed."""
+    """Return the loads of a batch; with ``by_speed``, seconds are scaled to a task of the usual speed."""
     tails = [
         [Work(load.rows, load.seconds) for name, load in manifest.loads.items() if fingerprint_of(name) is None]
         for manifest in manifests

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from equipoise.plan import Plan
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
-from equipoise.spark.stream.partial_buffers import part_maker
-from equipoise.spark.stream.placement import MakeBuffers, Placement
+from equipoise.spark.stream.partial_buffers import partial_reducer
+from equipoise.spark.stream.placement import PartialReducer, Placement
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import MANIFEST_SCHEMA, task
 
@@ -77,15 +77,17 @@ class SparkJobs:
         placement = self._placed_by(rows, plan, initial=batch_spec.initial)
         work = task(batch_spec, self._settings.query.code.runner)
         with _read_once(rows) if placement.splits else nullcontext(rows) as read:
-            partial_buffers = self._make_parts(batch_spec)
+            reduce_rows = self._partial_reducer(batch_spec)
             with nullcontext() if batch_spec.initial else _as_planned(rows.sparkSession):
-                sent = placement.placed(read, late_ms, partial_buffers).mapInArrow(work, MANIFEST_SCHEMA)
+                sent = placement.placed(read, late_ms, reduce_rows).mapInArrow(work, MANIFEST_SCHEMA)
                 answers = sent.collect()
         return [msgspec.msgpack.decode(answer.manifest, type=Manifest) for answer in answers]
 
-    def _make_parts(self, batch_spec: BatchSpec) -> MakeBuffers | None:
+    def _partial_reducer(self, batch_spec: BatchSpec) -> PartialReducer | None:
         aggregator = self._settings.aggregator
-        return None if aggregator is None else part_maker(batch_spec, aggregator, batch_spec.variables[BUFFER].schema)
+        if aggregator is None:
+            return None
+        return partial_reducer(batch_spec, aggregator, batch_spec.variables[BUFFER].schema)
 
     def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
         """Return the placement of a plan; it is kept while the plan and the columns stay the same.

@@ -19,6 +19,7 @@ from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal
 from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
+from equipoise.spark.rows.schemas import as_struct
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
 from equipoise.spark.stream.opening import open_query
@@ -51,16 +52,13 @@ class LocalSchemas:
         """Return a schema as Spark's type."""
         if isinstance(schema, pa.Schema):
             return from_arrow_schema(schema)
-        if isinstance(schema, StructType):
-            return schema
         try:
-            parsed = StructType.fromDDL(schema)
+            return as_struct(schema)
         except PySparkRuntimeError as error:
             raise InvalidArgumentError(
                 f"the schema {schema!r} is text, which only Spark can read, and there is no session; "
                 "give a StructType, or start a session first"
             ) from error
-        return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 
     def parsed(self, schema: SchemaLike) -> dict[str, Any]:
         """Return the JSON form of a schema, as it is stored."""

@@ -18,10 +18,10 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER, marker
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
-from equipoise.spark.stream.partial_buffers import part_maker
+from equipoise.spark.stream.partial_buffers import partial_reducer
 from equipoise.spark.stream.placement import drops_late_by
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import task
@@ -56,7 +56,7 @@ class LocalJobs:
             rows = _on_time(rows, late_by, late_ms)
         placed = self._placed(rows, plan, batch_spec)
         if settings.aggregator is not None and plan.widths and not batch_spec.initial:
-            placed = self._with_parts(placed, plan, batch_spec, settings.aggregator)
+            placed = self._with_partial_buffers(placed, plan, batch_spec, settings.aggregator)
         owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
         sent = cloudpickle.dumps(task(batch_spec, settings.query.code.runner))  # type: ignore[no-untyped-call]  # it has no annotations
         manifests = []
@@ -83,9 +83,12 @@ class LocalJobs:
         placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
         return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.options.order_by)))
 
-    def _with_parts(self, placed: pa.Table, plan: Plan, batch_spec: BatchSpec, aggregator: Aggregator) -> pa.Table:
+    def _with_partial_buffers(
+        self, placed: pa.Table, plan: Plan, batch_spec: BatchSpec, aggregator: Aggregator
+    ) -> pa.Table:
         """Return the rows of whole keys, and partial buffers instead of the rows of split keys."""
-        sent = cloudpickle.dumps(part_maker(batch_spec, aggregator, batch_spec.variables[BUFFER].schema))  # type: ignore[no-untyped-call]  # as above
+        reduce_rows = partial_reducer(batch_spec, aggregator, batch_spec.variables[BUFFER].schema)
+        sent = cloudpickle.dumps(reduce_rows)  # type: ignore[no-untyped-call]  # as above
         found = placed.column(FINGERPRINT).to_numpy()
         made: list[pa.RecordBatch] = []
         for key, width in plan.widths.items():
@@ -94,10 +97,10 @@ class LocalJobs:
                 shard = placed.take(pa.array(rows[turn::width])).combine_chunks()
                 made += list(cloudpickle.loads(sent)(iter(shard.to_batches(self._batch_rows))))
         whole = placed.filter(pa.array(~np.isin(found, list(plan.widths))))
-        whole = whole.append_column(PART, pa.nulls(whole.num_rows, pa.binary()))
+        whole = whole.append_column(PARTIAL_BUFFER, pa.nulls(whole.num_rows, pa.binary()))
         loose = pa.schema([field.with_nullable(True) for field in whole.schema])
-        whole, parts = whole.cast(loose), pa.Table.from_batches(made).cast(loose) if made else loose.empty_table()
-        return _sorted(pa.concat_tables([whole, parts]), self._settings.identity.key)
+        whole, reduced = whole.cast(loose), pa.Table.from_batches(made).cast(loose) if made else loose.empty_table()
+        return _sorted(pa.concat_tables([whole, reduced]), self._settings.identity.key)
 
 
 def _sorted(placed: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -7,6 +7,7 @@ from typing import Any
 from equipoise.adapt import BatchLoads, Controller, StreamLoadRecord, split_widths
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.settings import Settings
+from equipoise.split.shards import shards_text
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.commit import Commit
 from equipoise.state.log import CommitLog
@@ -115,7 +116,7 @@ class NextPlan:
     ) -> tuple[Plan, dict[str, Any]]:
         """Return the chosen plan with its split keys, which stay isolated where they are, and the decision."""
         isolated = {key: chosen.isolated.get(key, int(chosen.assign([key])[0])) for key in widths}
-        split = f"{len(widths)} keys in {sum(widths.values())} shards" if widths else "no key is split"
+        split = shards_text(widths) if widths else "no key is split"
         reason = f"{split}; {decision['reason']}"
         plan = Plan(
             chosen.partitions,

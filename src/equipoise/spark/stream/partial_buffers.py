@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART
-from equipoise.spark.rows.keyed_frames import Part
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER
+from equipoise.spark.rows.keyed_frames import PartialBuffer
 from equipoise.spark.rows.pandas_rows import KeyFrames
 from equipoise.spark.rows.runs import Runs, cut, latest_event_ms
 from equipoise.spark.stream.batch_spec import BatchSpec
@@ -24,7 +24,7 @@ from equipoise.state.codec import KeyCodec, row_codec
 Batches = Iterator[pa.RecordBatch]
 
 
-def part_maker(
+def partial_reducer(
     batch_spec: BatchSpec, aggregator: Aggregator, schema: Mapping[str, Any], kept: Sequence[str] = ()
 ) -> Callable[[Batches], Batches]:
     """Return the function for ``mapInArrow``: from sorted rows to rows with partial buffers, one for each key.
@@ -45,7 +45,7 @@ def part_maker(
         keys, buffers = KeyCodec(batch_spec.key_schema), row_codec(dict(schema))
         for batch in batches:
             if batch.num_rows:
-                runs, parts = cut(batch, batch_spec.key_fields, keys), []
+                runs, made = cut(batch, batch_spec.key_fields, keys), []
                 latest = latest_event_ms(runs, batch_spec.event_time)
                 own = runs.rows.drop_columns(list(kept))
                 table = pa.Table.from_batches([own])
@@ -58,15 +58,19 @@ def part_maker(
                         encoded = buffers.encode(aggregator.reduce(aggregator.zero(), rows))
                     except Exception as error:
                         raise failed(batch_spec, "reduce", int(runs.fingerprints[at]), error) from error
-                    taken = time.perf_counter() - start if batch_spec.counts_parts else 0.0
-                    parts.append(Part(encoded, len(rows), taken, latest))
-                yield _part_rows(batch, runs, batch_spec.key_fields, parts, kept)
+                    taken = time.perf_counter() - start if batch_spec.counts_partial_buffers else 0.0
+                    made.append(PartialBuffer(encoded, len(rows), taken, latest))
+                yield _partial_buffer_rows(batch, runs, batch_spec.key_fields, made, kept)
 
     return run
 
 
-def _part_rows(
-    batch: pa.RecordBatch, runs: Runs, key_fields: Sequence[int], parts: Sequence[Part], ours: Sequence[str]
+def _partial_buffer_rows(
+    batch: pa.RecordBatch,
+    runs: Runs,
+    key_fields: Sequence[int],
+    partial_buffers: Sequence[PartialBuffer],
+    ours: Sequence[str],
 ) -> pa.RecordBatch:
     """Return one row for each run: its key and its partial buffer."""
     first = pa.array(runs.starts[:-1])
@@ -75,5 +79,5 @@ def _part_rows(
         batch.column(field.name).take(first) if field.name in kept else pa.nulls(len(runs), field.type)
         for field in batch.schema
     ]
-    encoded = pa.array([msgspec.msgpack.encode(part) for part in parts], pa.binary())
-    return pa.RecordBatch.from_arrays([*columns, encoded], names=[*batch.schema.names, PART])
+    encoded = pa.array([msgspec.msgpack.encode(each) for each in partial_buffers], pa.binary())
+    return pa.RecordBatch.from_arrays([*columns, encoded], names=[*batch.schema.names, PARTIAL_BUFFER])

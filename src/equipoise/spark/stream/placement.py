@@ -12,16 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from equipoise.plan import Plan
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PART, marker
-from equipoise.spark.rows.keys import as_column
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER, SHARD, marker
+from equipoise.spark.rows.keys import as_column, fingerprint_column
 from equipoise.spark.rows.routing import group_column, int_array, looked_up, next_shard, width_column
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.ownership import Layout
 
-MakeBuffers = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+PartialReducer = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Reduces rows to partial buffers, for ``mapInArrow``."""
 
-_SHARD = "__equipoise_shard"
 _FINGERPRINT_BITS = 44  # of the fingerprint that fit below the group number in one BIGINT to sort by
 
 
@@ -51,21 +50,21 @@ class Placement:
         late_by = None if initial else drops_late_by(settings)
         self._event = None if late_by is None else as_column(df, late_by)
         self._columns = [as_column(df, name) for name in df.columns]
-        self._fingerprint = F.xxhash64(*keys).alias(FINGERPRINT)
+        self._fingerprint = fingerprint_column(keys).alias(FINGERPRINT)
         self._group = group_column(plan, F.col(FINGERPRINT))
         group = F.col(GROUP)
         owner = F.get(int_array(Layout(plan).owners), group)
         self._partition = F.when(group < 0, -1 - group).otherwise(owner).cast("int")
         self._keys = keys
         self._order = [_place(), *keys, *order]
-        self._markers = _markers(df, plan.partitions, parts=bool(self._widths))
+        self._markers = _markers(df, plan.partitions, with_buffers=bool(self._widths))
 
     @property
     def splits(self) -> bool:
         """Whether the plan splits any keys."""
         return bool(self._widths)
 
-    def placed(self, df: DataFrame, late_ms: int, partial_buffers: MakeBuffers | None = None) -> DataFrame:
+    def placed(self, df: DataFrame, late_ms: int, reduce_rows: PartialReducer | None = None) -> DataFrame:
         """Return rows with the columns of equipoise, in the partition and the order in which tasks read them.
 
         Parameters
@@ -74,30 +73,31 @@ class Placement:
             Rows of a micro-batch.
         late_ms
             Rows with an event time up to this are late; they are dropped if ``drops_late_by`` names a column.
-        partial_buffers
+        reduce_rows
             Reduces the rows of split keys; needed if the plan splits any.
         """
         if self._event is not None:
             df = df.where(self._event.isNull() | (self._event > F.timestamp_millis(F.lit(late_ms))))
         rows = df.select(*self._columns, self._fingerprint).withColumn(GROUP, self._group)
-        if self.splits and partial_buffers is not None:
-            rows = self._with_parts(rows, partial_buffers)
+        if self.splits and reduce_rows is not None:
+            rows = self._with_partial_buffers(rows, reduce_rows)
         rows = rows.union(self._markers)
         return rows.repartitionById(self._partitions, self._partition).sortWithinPartitions(*self._order)
 
-    def _with_parts(self, rows: DataFrame, partial_buffers: MakeBuffers) -> DataFrame:
+    def _with_partial_buffers(self, rows: DataFrame, reduce_rows: PartialReducer) -> DataFrame:
         """Return the rows of whole keys, and partial buffers instead of the rows of split keys."""
         keys = np.array(list(self._widths), dtype=np.int64)
         counts = np.array(list(self._widths.values()), dtype=np.int64)
         fingerprint = F.col(FINGERPRINT)
         first = looked_up(keys, np.cumsum(counts) - counts, fingerprint, F.lit(-1))
-        split = rows.withColumn(_SHARD, first).where(F.col(_SHARD) >= 0)
+        split = rows.withColumn(SHARD, first).where(F.col(SHARD) >= 0)
         turn = next_shard(width_column(self._widths, fingerprint))
-        shards = split.withColumn(_SHARD, F.col(_SHARD) + turn).repartitionById(int(counts.sum()), _SHARD)
-        sorted_shards = shards.sortWithinPartitions(FINGERPRINT, *self._keys).drop(_SHARD)
+        shards = split.withColumn(SHARD, F.col(SHARD) + turn).repartitionById(int(counts.sum()), SHARD)
+        sorted_shards = shards.sortWithinPartitions(FINGERPRINT, *self._keys).drop(SHARD)
         fields = [StructField(field.name, field.dataType) for field in rows.schema.fields]
-        parts = sorted_shards.mapInArrow(partial_buffers, StructType([*fields, StructField(PART, BinaryType())]))
-        return rows.where(first < 0).withColumn(PART, F.lit(None).cast("binary")).union(parts)
+        schema = StructType([*fields, StructField(PARTIAL_BUFFER, BinaryType())])
+        reduced = sorted_shards.mapInArrow(reduce_rows, schema)
+        return rows.where(first < 0).withColumn(PARTIAL_BUFFER, F.lit(None).cast("binary")).union(reduced)
 
 
 def drops_late_by(settings: Settings) -> str | None:
@@ -111,12 +111,12 @@ def drops_late_by(settings: Settings) -> str | None:
     return settings.query.watermark.column
 
 
-def _markers(df: DataFrame, partitions: int, *, parts: bool) -> DataFrame:
+def _markers(df: DataFrame, partitions: int, *, with_buffers: bool) -> DataFrame:
     """Return one row for every partition, so that tasks without rows run too."""
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     number = F.lit(marker(0)) - F.col("id").cast("int")
-    part = [F.lit(None).cast("binary")] if parts else []
-    return df.sparkSession.range(0, partitions, 1, 1).select(*nothing, F.lit(0).cast("bigint"), number, *part)
+    buffer = [F.lit(None).cast("binary")] if with_buffers else []
+    return df.sparkSession.range(0, partitions, 1, 1).select(*nothing, F.lit(0).cast("bigint"), number, *buffer)
 
 
 def _place() -> Column:

@@ -84,7 +84,7 @@ class ProcessorRunner(Runner):
         what = "handleInitialState" if initial else self._function("handleInputRows")
         clock, current = time.perf_counter, -1
         measured: list[tuple[int, int, int, float]] = []
-        handle, shown, counts_parts = self._handle, self._shown, self._batch_spec.counts_parts
+        handle, shown, counts_partial_buffers = self._handle, self._shown, self._batch_spec.counts_partial_buffers
         add, call = self._adder(outputs), self._initial if initial else self._input
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
@@ -102,7 +102,7 @@ class ProcessorRunner(Runner):
             for _ in frames:
                 pass
             seconds = clock() - start
-            if counts_parts:
+            if counts_partial_buffers:
                 seconds += keyed.elsewhere.seconds
                 meter.add_elsewhere(keyed.elsewhere.rows, keyed.elsewhere.seconds)
             measured.append((group, fingerprint, keyed.rows, seconds))

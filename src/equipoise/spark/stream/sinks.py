@@ -33,6 +33,7 @@ from equipoise.errors import (
     MismatchError,
     MissingPackageError,
 )
+from equipoise.spark.rows.analysis import refusing, without_query_log
 from equipoise.spark.rows.cluster import is_connect
 from equipoise.spark.stream.delivery import Delivery, FileSink, Sink
 from equipoise.state.commit import OutputFile
@@ -300,10 +301,11 @@ class ParquetTable(FileSink):
             )
         expected = StructType([*empty.schema.fields, StructField(BATCH, LongType())])
         create = f"CREATE TABLE IF NOT EXISTS {self._name} ({expected.toDDL()}) USING parquet PARTITIONED BY ({BATCH})"
-        if self._path is None:
-            spark.sql(create)
-        else:
-            spark.sql(f"{create} LOCATION :path", args={"path": self._path})
+        with refusing(f"the table {self._name} cannot be created"):
+            if self._path is None:
+                spark.sql(create)
+            else:
+                spark.sql(f"{create} LOCATION :path", args={"path": self._path})
         found = spark.table(self._name).schema
         if found.simpleString() != expected.simpleString():
             raise MismatchError(
@@ -355,7 +357,7 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
     if not target.exists(name):
         try:
             with target.writing(name, replace=False) as copy:
-                for data in source.pieces(file.path):
+                for data in source.chunks(file.path):
                     copy.write(data)
                 if (copy.size, copy.sha256) != (file.size, file.sha256):
                     raise DamagedError(
@@ -421,7 +423,8 @@ def _require_kafka(spark: SparkSession, servers: str) -> None:
     """Look the connector up, without a connection."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", "any")
     try:
-        reader.load().schema  # noqa: B018 - Connect looks it up only now
+        with without_query_log():
+            reader.load().schema  # noqa: B018 - Connect looks it up only now
     except AnalysisException as error:
         if "failed to find data source: kafka" not in str(error).lower():
             raise

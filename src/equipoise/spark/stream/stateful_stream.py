@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.analysis import refusing
 from equipoise.spark.stream.description import described_page, described_pipeline
 from equipoise.spark.stream.pipeline import Pipeline
 from equipoise.spark.stream.writer import StreamWriter
@@ -147,15 +147,10 @@ class StatefulStream:
     def _with(self, method: str, transformation: Callable[[DataFrame], DataFrame]) -> "StatefulStream":
         """Apply a transformation to an empty DataFrame, and return a stream that has it."""
         empty = self._pipeline.empty()
-        try:
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in empty.schema)
+        with refusing(f"{method} does not fit the output, which has the columns {columns}"):
             result = transformation(empty)
             found = result.schema if isinstance(result, DataFrame) else None
-        except AnalysisException as error:
-            raise InvalidArgumentError(
-                f"{method} does not fit the output, which has the columns "
-                f"{', '.join(f'{field.name} {field.dataType.simpleString()}' for field in empty.schema)}: "
-                f"{error.getMessage() or error}"
-            ) from error
         if found is None:
             raise InvalidArgumentError(f"{method} must return a DataFrame, got a {type(result).__name__}")
         if result.isStreaming:

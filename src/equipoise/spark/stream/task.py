@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from equipoise.failpoints import failpoint
-from equipoise.spark.rows.keyed_frames import parts_of
+from equipoise.spark.rows.keyed_frames import partial_buffers_of
 from equipoise.spark.rows.runs import Runs, SortedRows, latest_event_ms
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
@@ -67,8 +67,8 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
 def _watching_events(source: SortedRows, event_time: int | None, manifest: Manifest) -> Iterator[Runs]:
     """The same runs; the latest event time among them goes into the manifest."""
     for runs in source:
-        parts = parts_of(runs)
-        found = [latest_event_ms(runs, event_time)] if parts is None else [part.latest_event_ms for part in parts]
+        reduced = partial_buffers_of(runs)
+        found = [latest_event_ms(runs, event_time)] if reduced is None else [each.latest_event_ms for each in reduced]
         for latest in found:
             if latest is not None:
                 manifest.latest_event_ms = max(latest, manifest.latest_event_ms or latest)

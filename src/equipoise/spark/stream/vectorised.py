@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.decimals import cast
 from equipoise.errors import InvalidArgumentError, UserFunctionError
-from equipoise.readable import fingerprint_text
+from equipoise.readable import count_text, fingerprint_text
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.runs import Runs, plain_values
 from equipoise.spark.stream.batch_spec import BatchSpec
@@ -77,7 +77,8 @@ class KeyBatch:
         """Store new states: one row for each key, with the columns of the state's schema."""
         if state.num_rows != len(self):
             raise InvalidArgumentError(
-                f"update got {state.num_rows} states for {len(self)} keys; give one row for each key"
+                f"update got {count_text(state.num_rows, 'state')} for {count_text(len(self), 'key')}; give one row "
+                "for each key"
             )
         missing = set(self.state.column_names) - set(state.column_names)
         if missing:
@@ -92,7 +93,8 @@ class KeyBatch:
         self.removed = np.asarray(which, dtype=bool)
         if self.removed.shape != self.exists.shape:
             raise InvalidArgumentError(
-                f"remove got {self.removed.shape} flags for {len(self)} keys; give one for each key"
+                f"remove got flags of shape {self.removed.shape} for {count_text(len(self), 'key')}; give one for each "
+                "key"
             )
 
 
@@ -216,7 +218,8 @@ class VectorRunner(Runner):
 
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionError:
         first, last = (fingerprint_text(int(runs.fingerprints[at])) for at in (0, -1))
-        return failed_for(self._batch_spec, "process", f" for {len(runs)} keys (fingerprints {first} to {last})", error)
+        keys = count_text(len(runs), "key")
+        return failed_for(self._batch_spec, "process", f" for {keys} (fingerprints {first} to {last})", error)
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
