@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from equipoise.errors import EquipoiseError, UserFunctionError
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.user_functions import traced
+from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.options import StreamOptions
-from equipoise.spark.stream.runners import raised_at
 from equipoise.spark.stream.user_code import UserCode
 from equipoise.state.checkpoint import Identity
 from equipoise.state.fencing import Epoch
