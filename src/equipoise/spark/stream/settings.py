@@ -1,4 +1,4 @@
-"""What a query computes, and everything its driver knows besides the content of the checkpoint."""
+"""The definition of a query, and everything that its driver knows besides the checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Watermark:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryDefinition:
-    """What a query computes, before it has a checkpoint and a sink.
+    """Definition of a query, before it has a checkpoint and a sink.
 
     Parameters
     ----------

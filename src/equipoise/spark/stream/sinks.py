@@ -10,9 +10,8 @@ kafka           is sent again: at least once
 ==============  ===================================================================================================
 
 A committed batch never changes, so ``parquet`` and ``table`` never replace anything. They copy the committed files to
-names that follow from the batch and the place of the file in it. A copy that is there already is left alone if its
-bytes are the same, and is an error otherwise. A driver that pauses inside the sink, is taken over and continues
-therefore changes nothing.
+names made of the batch and the position of the file in it. An existing copy is left alone if its bytes are the same,
+and is an error otherwise. A driver that pauses inside the sink, is taken over and continues therefore changes nothing.
 """
 
 from collections.abc import Callable, Mapping
