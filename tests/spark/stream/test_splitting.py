@@ -116,7 +116,7 @@ def test_aggregates_of_columns_tell_null_from_nan_in_a_split_key(tmp_path):
     found = {}
     for splits in (True, False):
         folder = tmp_path / str(splits)
-        options = {"numPartitions": 4, "tailGroups": 64, "load": "rows", "split": splits}
+        options = {"numPartitions": 4, "tailGroups": 64, "policy": Policy(load="rows"), "split": splits}
         with LocalQuery(totals, "k", schema, output, str(folder), **options) as running:
             for number in range(4):
                 given_rows = batch("a", 0.7, seed=number)
