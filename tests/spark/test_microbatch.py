@@ -258,7 +258,7 @@ def test_a_source_without_schema_or_spool_is_told(spark):
     register(spark)
     with pytest.raises(AnalysisException, match="needs the option schema"):
         spark.readStream.format("equipoise").load()
-    with pytest.raises(InvalidArgumentError, match="feed of the source's own"):
+    with pytest.raises(InvalidArgumentError, match="name of a built-in feed"):
         register(spark, socket=print)
 
 
@@ -288,10 +288,10 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
 @pytest.mark.parametrize(
     ("trigger", "told"),
     [
-        ({"processingTime": "5 seconds"}, "fall behind for ever"),
-        ({"processingTime": "600 milliseconds"}, "fall behind for ever"),
-        ({"availableNow": True}, "processes what is there and ends"),
-        ({"once": True}, "processes what is there and ends"),
+        ({"processingTime": "5 seconds"}, "so the query would fall behind"),
+        ({"processingTime": "600 milliseconds"}, "so the query would fall behind"),
+        ({"availableNow": True}, "processes the available rows and ends"),
+        ({"once": True}, "processes the available rows and ends"),
     ],
 )
 @pytest.mark.usefixtures("words")

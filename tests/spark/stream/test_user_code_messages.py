@@ -91,7 +91,7 @@ class Finishes(Aggregator):
         (
             GivesAtOnce(pd.DataFrame({"k": ["a"]})),
             InvalidArgumentError,
-            r"^process must give a pyarrow.Table or None, got a DataFrame",
+            r"^process must return a pyarrow.Table or None, got a DataFrame",
         ),
         (
             GivesAtOnce(pa.table({"k": ["a"], "t": ["not a date"]})),

@@ -114,7 +114,7 @@ class Wrong(VectorProcessor):
             "raises",
             r"ZeroDivisionError in process \(.*py, line \d+\): .*\nIt was called for 2 keys \(.*\) in batch 0",
         ),
-        ("short", "update got 1 states for 2 keys"),
+        ("short", "update got 1 state for 2 keys"),
         ("lacking", "update lacks the state columns .*total"),
         ("flags", r"remove got flags of shape \(1,\) for 2 keys"),
         ("output", "process gave columns .*k missing"),

@@ -1,4 +1,4 @@
-"""What the results of all verbs share: a text for terminals and a table for notebooks."""
+"""Base of the results of all verbs: a text for terminals and a table for notebooks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

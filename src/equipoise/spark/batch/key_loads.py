@@ -118,7 +118,7 @@ class KeyLoads:
         group_load = unpack_array(groups, np.float64)
         if len(group_load) != FINE_GROUPS:
             raise DamagedError(
-                f"stored {_KIND} has {len(group_load)} groups instead of {FINE_GROUPS}; remove it to start anew"
+                f"stored {_KIND} has {len(group_load)} groups instead of {FINE_GROUPS}; delete it to record again"
             )
         histogram = Histogram(
             unpack_array(keys, np.int64), unpack_array(shares, np.float64), error=error, unlisted=unlisted, total=total

@@ -167,7 +167,7 @@ class Recorder:
             if loads.load > 0:  # a run without rows carries no information
                 self._record.save(loads)
                 self._is_recorded = True
-        except Exception:  # noqa: BLE001 - whatever it is, the user's job goes on
+        except Exception:  # noqa: BLE001 - a failed recording must not fail the user's job
             _log.warning("the run was not recorded in %s", self._record.path, exc_info=True)
         finally:
             self._done.set()

@@ -232,7 +232,7 @@ def measured_or(measure: Callable[[], _T], otherwise: Callable[[str], _T], what:
         return measure()
     except EquipoiseError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, the user's job goes on
+    except Exception as error:  # noqa: BLE001 - a failed measurement must not fail the user's job
         warn_caller(f"{what}: {error}")
         return otherwise(str(error))
 

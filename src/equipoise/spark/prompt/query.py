@@ -133,13 +133,13 @@ def microbatch(
     )
     if pipeline.query.watermark is not None:
         raise InvalidArgumentError(
-            "microbatch keeps no event time: its windows move with the batches; drop the watermark"
+            "microbatch has no event time, its windows advance with the batches; drop the watermark"
         )
     return StatefulStream(pipeline)
 
 
 def read_batches(spool: str, *, spark: SparkSession | None = None) -> DataFrame:
-    """Return what the source did with every batch: sizes, blocks, buckets, balance, and why it changed its tasks.
+    """Return the batches of a source: sizes, blocks, buckets, balance, and changes of the number of tasks with reasons.
 
     Parameters
     ----------
@@ -150,11 +150,11 @@ def read_batches(spool: str, *, spark: SparkSession | None = None) -> DataFrame:
     """
     session = spark or SparkSession.active()
     lines = Spool(spool).batch_lines()
-    schema = ", ".join(f"{name} {kind}" for name, kind in _HISTORY.items())
-    return session.createDataFrame([tuple(line.get(name) for name in _HISTORY) for line in lines], schema)
+    schema = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+    return session.createDataFrame([tuple(line.get(name) for name in _COLUMNS) for line in lines], schema)
 
 
-_HISTORY = {
+_COLUMNS = {
     "batch": "bigint",
     "time": "double",
     "rows": "bigint",
@@ -187,7 +187,7 @@ class PlannedReduction:
     source
         The spool that the source and the query share.
     buckets
-        Number of reduce tasks where the source does not say.
+        Number of reduce tasks without a spool.
     slide
         Batches from one result of a window to the next; ``None`` without a window.
     """
@@ -202,7 +202,7 @@ class PlannedReduction:
         return [*key, PARTIAL_BUFFER]
 
     def reduced(self, rows: DataFrame, key: Sequence[str], batch_spec: BatchSpec) -> tuple[DataFrame, BatchSpec]:
-        """Map, allocate and reduce; windows move on with the batches of the source."""
+        """Map, allocate and reduce; windows advance with the batches of the source."""
         due = self.source.is_due(self.slide) if self.slide else None
         spec = batch_spec if due is None else replace(batch_spec, visits_all=due)
         return self.stages.reduced(rows, list(key), self.source.buckets() or self.buckets, spec), spec

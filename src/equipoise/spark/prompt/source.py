@@ -1,7 +1,7 @@
 """The data source ``equipoise``: planned blocks as the input partitions of a streaming query.
 
-Spark runs the reader in a Python process of its own beside the driver, where the receiver then lives. Tasks read blocks
-from the spool, so driver and executors must reach it by the same path.
+Spark runs the reader, and with it the receiver, in a Python process beside the driver. Tasks read blocks from the
+spool, so driver and executors must reach it by the same path.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +23,10 @@ from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import BUCKET, SPLIT, Section, Spool
 
 Offset = dict[str, Any]
-"""Where a query is: batches that it has read, and the name of the spool that they are of."""
+"""Number of batches that a query has read, and the name of their spool."""
 
 FEEDS = ("socket", "connect", "replay", "generate")
-"""Feeds that need not be registered."""
+"""Built-in feeds."""
 
 _OPTIONS = {
     "schema", "key", "spool", "feed", "interval", "early", "method", "blocks", "buckets", "least", "most", "weight",
@@ -43,7 +43,7 @@ def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] |
     spark
         The session.
     **functions
-        Feeds of your own, to be named in the option ``feed``; see ``equipoise.microbatch.feeds.CallableFeed``.
+        Your own feeds, to be named in the option ``feed``; see ``equipoise.microbatch.feeds.CallableFeed``.
 
     Options of the source
     ---------------------
@@ -60,11 +60,12 @@ def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] |
         ``arrow``. The rate of ``replay`` and ``generate``: ``rate``, ``curve`` (constant, sinusoidal, step, ramp),
         ``swing``, ``period``.
     ``connections``, ``idle``, ``waitingBytes``, ``lineBytes``, ``messageRows``, ``messageBytes``
-        Bounds on what senders of the network feeds may take; default 64 connections, ``5 minutes`` to complete a line
+        Limits for senders of the network feeds; default 64 connections, ``5 minutes`` to complete a line
         or an Arrow message, 64 MiB of tuples that wait, 1 MiB a line, 1,000,000 rows and 32 MiB an Arrow message. See
         ``equipoise.microbatch.socket_feed.Limits``.
     ``interval``, ``early``
-        Length of a batch, and the part of it by which it is closed before Spark asks for it; default 1 second and 0.05.
+        Length of a batch, and the fraction of it by which it is closed before Spark asks for it; default 1 second and
+        0.05.
     ``blocks``, ``buckets``, ``least``, ``most``
         Numbers of blocks and reduce buckets, 8 by default, and the bounds within which they may follow the load.
     ``method``, ``weight``
@@ -74,7 +75,7 @@ def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] |
     """
     taken = sorted(set(functions) & set(FEEDS))
     if taken:
-        raise InvalidArgumentError(f"{taken[0]} is a feed of the source's own; register the function by another name")
+        raise InvalidArgumentError(f"{taken[0]} is the name of a built-in feed; register the function by another name")
 
     class Registered(PlannedSource):
         own = functions
@@ -102,7 +103,7 @@ class PlannedSource(DataSource):
         return f"{text}, {BUCKET} int, {SPLIT} boolean"
 
     def streamReader(self, schema: StructType) -> "PlannedReader":  # noqa: N802 - Spark's own name
-        """The reader; cheap, since Spark makes several."""
+        """Return the reader; Spark makes several, so nothing is started here."""
         return PlannedReader({name.lower(): value for name, value in self.options.items()}, schema, self.own)
 
 
@@ -120,11 +121,11 @@ class PlannedReader(DataSourceStreamReader):
     Parameters
     ----------
     options
-        Of the source, by lower-case name.
+        Options of the source, by lower-case name.
     schema
-        Columns to give.
+        Columns to return.
     functions
-        Feeds of the user's own.
+        Feeds that the user has registered.
     """
 
     def __init__(
@@ -158,13 +159,13 @@ class PlannedReader(DataSourceStreamReader):
         self._spool = Spool(state["_folder"])
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's own name
-        """The oldest batch that is there."""
+        """Return the oldest batch in the spool."""
         sealed = self._receiving().sealed
         return self._at(min([*self._spool.numbers(), sealed]))
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: ARG002, N802 - Spark's own name
-        """The batch after the last, if it is sealed: one batch at a time, whatever has piled up."""
-        known = start or self._end  # Spark 4.1 does not say where it is, but has asked for the blocks up to there
+        """Return the next batch if it is sealed; one batch at a time, even if several wait."""
+        known = start or self._end  # Spark 4.1 passes no start, but has asked for the blocks up to it
         sealed = self._receiving(known).sealed
         upto = min(sealed, (known["batch"] if known is not None else self._released) + 1)
         if upto != self._released:
@@ -173,11 +174,11 @@ class PlannedReader(DataSourceStreamReader):
         return self._at(upto)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's own name
-        """All that is sealed, for Spark's measures of the backlog."""
+        """Return the last sealed batch, for Spark's measures of the backlog."""
         return self._at(self._receiving().sealed)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[BlockPartition]:
-        """The blocks, as they were written when the batch was sealed."""
+        """Return the blocks that were written when the batches were sealed."""
         self._receiving(end)
         self._end = end
         return [
@@ -190,9 +191,9 @@ class PlannedReader(DataSourceStreamReader):
         return {"batch": batch, "spool": self._name}
 
     def _require(self, read: Offset, name: str | None, sealed: int) -> None:
-        """Refuse a spool that is not the one that the query has read, or lacks what it has read.
+        """Refuse a spool other than the one that the query has read, or one that lacks batches that were read.
 
-        Its tuples would be counted again, or taken for those that were read and never counted.
+        Otherwise tuples would be counted twice or not at all.
         """
         if read["batch"] > sealed or read.get("spool") != name:
             raise MismatchError(
@@ -202,12 +203,12 @@ class PlannedReader(DataSourceStreamReader):
             )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a block, key by key."""
+        """Yield the rows of a block, key by key."""
         assert isinstance(partition, BlockPartition)  # noqa: S101 - this tells the type checker
         yield from self._spool.block(partition.batch, partition.section).select(self._columns).to_batches()
 
     def commit(self, end: Offset) -> None:
-        """Delete what was processed."""
+        """Delete the batches that were processed."""
         self._receiving(end).forget(end["batch"])
 
     def stop(self) -> None:
@@ -216,7 +217,7 @@ class PlannedReader(DataSourceStreamReader):
             self._receiver.stop()
 
     def _receiving(self, read: Offset | None = None) -> Receiver:
-        """The receiver; it begins only on a spool that holds what was read: what it took would be acknowledged."""
+        """Return the receiver; start it after checking the spool, because a receiver acknowledges tuples."""
         if self._receiver is not None:
             if read is not None:
                 self._require(read, self._name, self._receiver.sealed)

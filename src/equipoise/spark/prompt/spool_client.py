@@ -1,4 +1,4 @@
-"""The query's side of a spool: what it asks the planned source, and what it reports back."""
+"""Read from the spool what the source has planned, and report the time of each batch to the source."""
 
 import logging
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpoolClient:
-    """Speaks to the source of a query through their spool.
+    """Connects a query to its source through their spool.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class SpoolClient:
         ending = [name for name in ("availableNow", "once") if trigger.get(name)]
         if ending:
             raise InvalidArgumentError(
-                f"the trigger {ending[0]} processes what is there and ends, and the source makes a batch every "
-                f"{self.interval:g} seconds; use no trigger, and stop the query when you have seen enough"
+                f"the trigger {ending[0]} processes the available rows and ends, and the source makes a batch every "
+                f"{self.interval:g} seconds; use no trigger, and call stop() to end the query"
             )
         given = trigger.get("processingTime")
         if given is None:
@@ -41,11 +41,11 @@ class SpoolClient:
         try:
             seconds = seconds_of("trigger", given)
         except InvalidArgumentError:
-            return  # Spark knows other ways to write an interval, and "0 seconds"
+            return  # Spark reads more forms of an interval, such as "0 seconds"
         if seconds > self.interval * (1 + 1e-9):
             raise InvalidArgumentError(
                 f"a trigger of {given!r} takes a batch every {seconds:g} seconds, and the source makes one every "
-                f"{self.interval:g}, so the query would fall behind for ever; use no trigger, or the interval of the "
+                f"{self.interval:g}, so the query would fall behind; use no trigger, or the interval of the "
                 "source"
             )
 
@@ -72,7 +72,7 @@ class SpoolClient:
         return None if self.folder is None else Spool(self.folder).released() % slide == 0
 
     def report(self, batch: int, seconds: float) -> None:
-        """Report to the source how long a batch took; a failure is logged, and the batch counts."""
+        """Report to the source how long a batch took; a failure is logged and does not fail the batch."""
         if self.folder is None:
             return
         try:

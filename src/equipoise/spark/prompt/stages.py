@@ -1,6 +1,6 @@
 """The two stages of a micro-batch: blocks are mapped to clusters of keys, buckets of clusters are reduced to buffers.
 
-The tasks of a bucket give one partial buffer for each key that they saw. If a key reaches several buckets, its owner
+The task of a bucket yields one partial buffer for each of its keys. If a key reaches several buckets, its owner
 merges the buffers: the result does not depend on how clusters are allocated, only the balance does.
 
 A repeated task sends the same bytes: it sends no times, and it merges buffers in a fixed order. Otherwise Spark would

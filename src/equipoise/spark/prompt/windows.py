@@ -1,7 +1,7 @@
-"""Windows over micro-batches, kept by the streaming engine: each key's state is its panes and their total.
+"""Windows over micro-batches: the state of a key is its panes and their total.
 
-A window covers the last ``length`` batches, and its results are given every ``slide`` batches: one row for each key
-that has rows in it.
+A window covers the last ``length`` batches, and yields results every ``slide`` batches: one row for each key that
+has rows in it.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class WindowProcessor(StatefulProcessor):
     Parameters
     ----------
     aggregator
-        The user's.
+        The user's aggregator.
     schema
         ``StructType.jsonValue()`` of its buffer.
     columns
@@ -48,7 +48,7 @@ class WindowProcessor(StatefulProcessor):
         self._aggregator, self._schema, self._columns = aggregator, schema, columns
         self.length, self.slide = length, slide
         self.version = 0
-        """Version that the batch at hand makes; set by the runner."""
+        """Version that the current batch commits; set by the runner."""
 
     def init(self, handle: Any) -> None:
         """Declare the state."""
@@ -70,7 +70,7 @@ class WindowProcessor(StatefulProcessor):
         return iter(())
 
     def result(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Move the window of a key on, and give its output row."""
+        """Advance the window of a key; return its output row, or ``None`` if it is empty."""
         total, panes = self._window.get()
         aggregator = self._aggregator
         inverse = aggregator.inverse if aggregator.can_invert else None
@@ -84,7 +84,7 @@ class WindowProcessor(StatefulProcessor):
         return aggregator.finish(key, kept)
 
     def frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
-        """Output rows."""
+        """Return output rows as a frame."""
         return pd.DataFrame(rows, columns=self._columns)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class WindowProcessor(StatefulProcessor):
 
 
 class WindowRunner(ProcessorRunner):
-    """Runs a window; where its results are due, over all keys that it has."""
+    """Runs a window; if results are due, all keys in the state are visited."""
 
     def __init__(self, processor: WindowProcessor, batch_spec: BatchSpec) -> None:
         super().__init__(processor, batch_spec)
@@ -101,7 +101,7 @@ class WindowRunner(ProcessorRunner):
         self._tag = batch_spec.variables[STATE].tag
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
-        """Move all windows of a group on."""
+        """Advance the windows of all keys of a group."""
         handle, window = self._handle, self._window
         handle.set_group(view)
         found = []

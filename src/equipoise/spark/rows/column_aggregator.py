@@ -1,4 +1,4 @@
-"""A ready aggregator: counts, sums, extremes and means of columns, as Spark's ``agg`` computes them."""
+"""Aggregate columns by count, sum, minimum, maximum and mean, as Spark's ``agg`` does."""
 
 import decimal
 from collections.abc import Callable, Sequence
@@ -29,9 +29,9 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 
 FUNCTIONS = ("count", "sum", "min", "max", "avg")
-"""What can be computed of a column; ``count`` also of rows."""
+"""Functions of a column; ``count`` also counts rows."""
 
-_LARGE = 2.0**62  # from here on a sum might not fit into 64 bits
+_LARGE = 2.0**62  # above this a sum may not fit into 64 bits
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _FLOATS = (FloatType, DoubleType)
 _NUMBERS = (*_WHOLE, *_FLOATS, DecimalType)
@@ -75,7 +75,7 @@ class ColumnAggregator(Aggregator):
     off, where Spark's sum overflows silently. Sums and means of floats depend on the order of the rows, which differs
     from Spark's.
 
-    Rows can be taken off counts and sums of whole numbers, so windows over those alone need not be merged anew.
+    Counts and sums of whole numbers have an inverse, so windows of only those subtract old rows instead of merging.
 
     Parameters
     ----------
@@ -108,12 +108,12 @@ class ColumnAggregator(Aggregator):
         self._mergers = [_merger(each.function) for each in self._fields]
 
     def output_schema(self, key: Sequence[str]) -> StructType:
-        """Schema of the results."""
+        """Return the schema of the results."""
         fields = [StructField(name, self._schema[name].dataType) for name in key]
         return StructType([*fields, *(StructField(asked.name, kind) for asked, kind, _ in self._results)])
 
     def zero(self) -> tuple[Any, ...]:
-        """Nothing counted."""
+        """Return the buffer of no rows."""
         return tuple(_zero(each) for each in self._fields)
 
     def reduce(self, buffer: tuple[Any, ...], rows: pa.Table | pd.DataFrame) -> tuple[Any, ...]:
@@ -126,24 +126,24 @@ class ColumnAggregator(Aggregator):
         return self.merge(buffer, tuple(reduced))
 
     def merge(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Add up, or take the more extreme one."""
+        """Add counts and sums; take the smaller minimum and the larger maximum."""
         return tuple(merged(a, b) for merged, a, b in zip(self._mergers, one, other, strict=True))
 
     def inverse(self, whole: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Take counts and sums off."""
+        """Subtract counts and sums."""
         return tuple(a - b for a, b in zip(whole, part, strict=True))
 
     @property
     def can_invert(self) -> bool:
-        """Whether there are counts and sums of whole numbers only: NaN cannot be taken off a sum, nor an extreme."""
+        """Whether all results are counts and sums of whole numbers; NaN and extremes cannot be subtracted."""
         return all(isinstance(each.type, LongType) and each.function in {"count", "sum"} for each in self._fields)
 
     def finish(self, key: tuple[Any, ...], buffer: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The key and the results."""
+        """Return the key and the results."""
         return (*key, *(_result(asked, kind, [buffer[at] for at in at_]) for asked, kind, at_ in self._results))
 
     def _fields_of(self, asked: Aggregate) -> tuple[list[_Field], DataType]:
-        """Values of the buffer that a result needs, and the type of the result."""
+        """Return the values of the buffer that a result needs, and the type of the result."""
         function, column, _ = asked
         if column is None:
             return [_Field(function, None, LongType())], LongType()
@@ -164,11 +164,13 @@ class ColumnAggregator(Aggregator):
             mean = DecimalType(min(kind.precision + 4, _MOST_DIGITS), min(kind.scale + 4, _MOST_DIGITS))
             return [_Field("sum", column, total), count], total if function == "sum" else mean
         is_whole = isinstance(kind, _WHOLE) and function == "sum"
-        number = LongType() if is_whole else DoubleType()  # Spark, too, takes the mean of whole numbers from doubles
+        number = (
+            LongType() if is_whole else DoubleType()
+        )  # as in Spark, the mean of whole numbers is computed in doubles
         return [_Field("sum", column, number), count], number
 
     def _place(self, field: _Field) -> int:
-        """Where a value is in the buffer; one that several results need is kept once."""
+        """Return the position of a value in the buffer; results share equal values."""
         if field not in self._fields:
             self._fields.append(field)
         return self._fields.index(field)
@@ -183,7 +185,7 @@ def _zero(field: _Field) -> Any:
 
 
 def _of_values(field: _Field, values: pa.ChunkedArray) -> Any:
-    """Value of a field over values without NULL."""
+    """Compute a field from values without NULL."""
     if field.function == "count":
         return len(values)
     if field.function == "sum":
@@ -206,7 +208,7 @@ def _sum(field: _Field, values: pa.ChunkedArray) -> Any:
     if isinstance(field.type, DoubleType):
         return approximate
     if abs(approximate) >= _LARGE:
-        return sum(numbers.tolist())  # of Python, which does not overflow
+        return sum(numbers.tolist())  # in Python, which does not overflow
     return int(numbers.sum(dtype=np.int64))
 
 

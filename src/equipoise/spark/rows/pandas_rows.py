@@ -1,4 +1,4 @@
-"""Arrow to pandas and back, with timestamps in the session's time zone as Spark's own Python functions see them."""
+"""Convert Arrow to pandas and back, with timestamps in the session's time zone, as in Spark's Python functions."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ _KINDS_BY_KEY = (pa.types.is_boolean, pa.types.is_duration)  # dtypes that depen
 
 
 def to_pandas(rows: pa.RecordBatch | pa.Table, timezone: str) -> pd.DataFrame:
-    """Rows as pandas, as ``DataFrame.toPandas`` and ``applyInPandas`` show them.
+    """Convert rows to pandas as ``DataFrame.toPandas`` and ``applyInPandas`` do.
 
     Timestamps become local, lose their zone and count nanoseconds. Dates are objects, structs and maps dicts, arrays
-    those of numpy. Two things that Spark refuses are shown all the same: with a timestamp that nanoseconds cannot hold
-    (before 1678, after 2261) all of them count microseconds, and a struct that is a key of a map is a tuple.
+    those of numpy. Two values that Spark refuses are converted: if a timestamp does not fit into nanoseconds (before
+    1678, after 2261), the column counts microseconds, and a struct that is a key of a map is a tuple.
     """
     flat = [place for place, field in enumerate(rows.schema) if not pa.types.is_nested(field.type)]
     try:
@@ -38,7 +38,7 @@ def to_pandas(rows: pa.RecordBatch | pa.Table, timezone: str) -> pd.DataFrame:
 
 
 class KeyFrames:
-    """The rows of a record batch as one frame for each key, with the dtypes that a ``StatefulProcessor`` sees in Spark.
+    """Cuts a record batch into one frame for each key, with the dtypes that a ``StatefulProcessor`` sees in Spark.
 
     Spark (4.1 and newer) converts a record batch to pandas and then rebuilds the frame of each key from tuples. Whole
     numbers therefore arrive as ``int64`` and all floats as ``float64``. A NULL among whole numbers makes the column
@@ -60,7 +60,7 @@ class KeyFrames:
         self._flags, self._spans = (_nulls(rows, kind) if rebuilt else {} for kind in _KINDS_BY_KEY)
 
     def cut(self, first: int, last: int) -> pd.DataFrame:
-        """The frame of rows ``first`` to ``last - 1``, which are of one key."""
+        """Return the frame of rows ``first`` to ``last - 1``, which have one key."""
         frame = self._frame.iloc[first:last]
         frame.index = pd.RangeIndex(last - first)
         flags = {name: bool for name, nulls in self._flags.items() if nulls[last] == nulls[first]}
@@ -73,7 +73,7 @@ class KeyFrames:
 
 
 def _nulls(rows: pa.RecordBatch | pa.Table, is_kind: Callable[[pa.DataType], bool]) -> dict[str, NDArray[np.int64]]:
-    """For each column of a kind that has NULLs: how many of them come before each row, and before the end."""
+    """Return the running count of NULLs, before each row and at the end, of each column of a kind that has any."""
     columns = {field.name: rows.column(field.name) for field in rows.schema if is_kind(field.type)}
     return {
         name: np.concatenate([[0], np.cumsum(column.is_null().to_numpy(zero_copy_only=False))])
@@ -83,7 +83,7 @@ def _nulls(rows: pa.RecordBatch | pa.Table, is_kind: Callable[[pa.DataType], boo
 
 
 def _widened(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-    """The rows with all whole numbers of 64 bits and all floats as doubles."""
+    """Return the rows with whole numbers as 64 bits and floats as doubles."""
     schema = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
     return rows if schema.equals(rows.schema) else rows.cast(schema)
 
@@ -96,14 +96,14 @@ def _nested_series(column: pa.Array | pa.ChunkedArray, timezone: str) -> pd.Seri
 
 
 def _is_shown_by_arrow(kind: pa.DataType) -> bool:
-    """Whether Arrow itself gives what Spark shows: not for timestamps in a value, nor for maps with structs as keys."""
+    """Whether Arrow converts the type as Spark does: not with timestamps inside, nor structs as keys of maps."""
     if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
         return False
     return not pa.types.is_timestamp(kind) and all(_is_shown_by_arrow(part) for part in _parts(kind))
 
 
 def _parts(kind: pa.DataType) -> list[pa.DataType]:
-    """Types of the values within a value."""
+    """Return the types nested directly in a type."""
     if not pa.types.is_nested(kind):
         return []
     if pa.types.is_map(kind):
@@ -112,7 +112,7 @@ def _parts(kind: pa.DataType) -> list[pa.DataType]:
 
 
 def _value_shower(kind: pa.DataType, timezone: str, *, as_key: bool = False) -> Callable[[Any], Any]:
-    """What makes a value of ``to_pylist`` look as Spark shows it; a key of a map has to be hashable."""
+    """Return the function from a value of ``to_pylist`` to the one that Spark shows; keys of maps are hashable."""
     if pa.types.is_map(kind):
         show_key, show = _value_shower(kind.key_type, timezone, as_key=True), _value_shower(kind.item_type, timezone)
         return _unless_null(lambda pairs: {show_key(key): show(value) for key, value in pairs})
@@ -140,13 +140,13 @@ def _unless_null(show: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     made = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):  # not at once: numpy would look into values that are arrays
+    for place, value in enumerate(values):  # one by one: numpy would unpack values that are arrays
         made[place] = value
     return made
 
 
 def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """What makes a key look to user code as Spark shows it: points in time are those of pandas, structs are dicts.
+    """Return the function from a key to the form that user code sees: timestamps of pandas, structs as dicts.
 
     Parameters
     ----------
@@ -160,10 +160,10 @@ def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[
 
 
 def _shower(kind: Any, timezone: str) -> Callable[[Any], Any] | None:
-    if kind == "timestamp":  # without a zone it is in this process's local time, as the state's codec gives it
+    if kind == "timestamp":  # the state's codec decodes it to local time without a zone
         return lambda value: pd.Timestamp(value.astimezone(dt.UTC)).tz_convert(timezone).tz_localize(None)
     if kind == "timestamp_ntz":
-        return lambda value: pd.Timestamp(value)  # noqa: PLW0108 - the class itself says nothing to the type checker
+        return lambda value: pd.Timestamp(value)  # noqa: PLW0108 - the type checker needs the lambda
     if isinstance(kind, str) or kind["type"] != "struct":
         return None
     names = [field["name"] for field in kind["fields"]]
@@ -177,13 +177,13 @@ def _stepped(values: Sequence[Any], steps: Sequence[Callable[[Any], Any] | None]
 
 
 def state_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Decoded values of state as Arrow has them: the codec gives instants in local time, which Arrow takes for UTC."""
+    """Convert decoded state to Arrow; the codec decodes timestamps to local time, which Arrow would take for UTC."""
     step = _instants(kind)
     return pa.array(values if step is None else [None if value is None else step(value) for value in values], kind)
 
 
 def _instants(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Gives every instant in a value its zone, and a map as pairs; ``None`` where there is neither."""
+    """Return the function that adds zones to timestamps and turns maps into pairs; ``None`` if it has neither."""
     if pa.types.is_timestamp(kind):
         return None if kind.tz is None else lambda value: value.astimezone(dt.UTC)
     if not pa.types.is_nested(kind):
@@ -200,21 +200,21 @@ def _instants(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def to_arrow(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> pa.Table:
-    """What a user function yielded, as one table of the declared schema.
+    """Convert the frames that a user function yielded to one table of the declared schema.
 
-    Columns are matched by name where they have names, else by position, as Spark does.
+    Columns are matched by name if they have names, else by position, as Spark does.
     """
     frames = [frame for frame in frames if len(frame.columns)]
     if not frames:
         return schema.empty_table()
     names = frames[0].columns.tolist()
     same = all(frame.columns.tolist() == names for frame in frames)
-    parts = [frames] if same else [[frame] for frame in frames]
-    return pa.concat_tables([_table(part, schema, timezone) for part in parts])
+    alike = [frames] if same else [[frame] for frame in frames]
+    return pa.concat_tables([_table(each, schema, timezone) for each in alike])
 
 
 def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: str) -> pa.Table:
-    """Tuples as one table of the declared schema; instants, and what Arrow cannot convert, go by way of pandas."""
+    """Convert tuples to one table of the declared schema; pandas converts timestamps and what Arrow cannot."""
     for row in rows:
         if len(row) != len(schema):
             raise InvalidArgumentError(
@@ -228,7 +228,7 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
 
 
 def dicts_to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Dicts as one table of the declared schema, as ``transformWithState`` converts ``Row``.
+    """Convert dicts to one table of the declared schema, as ``transformWithState`` converts ``Row``.
 
     A name that a row lacks is NULL, a name that the schema lacks is left out, and a timestamp without a zone is UTC.
     """
@@ -273,9 +273,9 @@ def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> 
 
 
 def _concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Frames with equal labels as one; they get the very same labels, which pandas then need not compare.
+    """Concatenate frames with equal labels.
 
-    With a small frame for each key that is what the time goes to.
+    They get the same index object first: comparing labels would take most of the time of small frames.
     """
     labels = frames[0].columns
     for frame in frames:
@@ -290,5 +290,5 @@ def _array(column: Any, field: pa.Field, timezone: str) -> pa.Array:
             if column.dt.tz is None:
                 column = column.dt.tz_localize(timezone, ambiguous=False, nonexistent="shift_forward")
         return pa.Array.from_pandas(column, type=field.type)
-    except (ValueError, TypeError, NotImplementedError) as error:  # of Arrow's errors and of those of pandas
+    except (ValueError, TypeError, NotImplementedError) as error:  # bases of the errors of Arrow and pandas
         raise _misfit(field, error) from error

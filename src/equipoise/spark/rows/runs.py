@@ -1,4 +1,4 @@
-"""Rows of a partition, sorted by key group and key, cut into runs of equal keys."""
+"""Cut the sorted rows of a partition into runs of equal keys."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """``agg`` on a stream: pyspark's dict form, texts and Columns as results of a ``ColumnAggregator``.
 
-Spark itself says how a result is called and whether a Column is what its text says. The text alone does not: on Classic
-``sum_distinct(x)`` has the text ``sum(x)``.
+Names of results come from Spark. Whether a Column is the function that its text names is checked with Spark too: on
+Classic ``sum_distinct(x)`` has the text ``sum(x)``.
 """
 
 import re
@@ -27,7 +27,7 @@ _MADE: dict[str, Callable[[Any], Column]] = {name: getattr(F, name) for name in 
 
 
 def aggregates(df: DataFrame, key: Sequence[str], *asked: Asked) -> ColumnAggregator:
-    """The aggregator of ``groupBy(*key).agg(*asked)``.
+    """Return the aggregator of ``groupBy(*key).agg(*asked)``.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def aggregates(df: DataFrame, key: Sequence[str], *asked: Asked) -> ColumnAggreg
 
 
 def count_of(df: DataFrame, key: Sequence[str]) -> ColumnAggregator:
-    """The aggregator of ``groupBy(*key).count()``."""
+    """Return the aggregator of ``groupBy(*key).count()``."""
     return aggregates(df, key, F.count("*").alias("count"))
 
 
 def numbers_of(df: DataFrame, key: Sequence[str], function: str, columns: Sequence[str]) -> ColumnAggregator:
-    """The aggregator of ``sum``, ``avg``, ``min`` or ``max`` of ``groupBy(*key)``.
+    """Return the aggregator of ``sum``, ``avg``, ``min`` or ``max`` of ``groupBy(*key)``.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def numbers_of(df: DataFrame, key: Sequence[str], function: str, columns: Sequen
 
 
 def _of_pair(df: DataFrame, name: str, function: str) -> tuple[str, str | None, Column]:
-    """An entry of the dict form."""
+    """Return function, column name and Column of an entry of the dict form."""
     known = _MEANS.get(str(function).lower(), str(function).lower())
     if known not in FUNCTIONS or (name == "*" and known != "count"):
         raise _refusal(f"{function}({name})")
@@ -113,7 +113,7 @@ def _of_one(df: DataFrame, asked: Asked) -> tuple[str, str | None, Column]:
 
 
 def _of_column(df: DataFrame, asked: Column) -> tuple[str, str | None, Column]:
-    """What the text of a Column says, if Spark agrees that the Column is that."""
+    """Return function and column name from the text of a Column, after Spark has confirmed them."""
     shown = _COLUMN.fullmatch(str(asked))
     text = shown[1] if shown else str(asked)
     function, _, rest = text.partition("(")
@@ -139,7 +139,7 @@ def _made(df: DataFrame, function: str, name: str | None) -> tuple[str, str | No
 
 
 def _known(df: DataFrame, name: str) -> str:
-    """Name of a column as the schema spells it; as in Spark, the case does not matter."""
+    """Return a column name as the schema spells it; as in Spark, the case does not matter."""
     found = [each for each in df.columns if each == name] or [
         each for each in df.columns if each.lower() == name.lower()
     ]
@@ -150,7 +150,7 @@ def _known(df: DataFrame, name: str) -> str:
 
 
 def _checked(df: DataFrame, columns: Sequence[Column]) -> list[str]:
-    """Names of the results, as Spark gives them."""
+    """Return the names that Spark gives to the results."""
     with refusing("Spark cannot compute the aggregates"):
         return df.groupBy().agg(*columns).columns
 

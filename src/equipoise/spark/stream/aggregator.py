@@ -1,4 +1,4 @@
-"""An aggregator over a stream: the buffer is the state of a key."""
+"""Run an ``Aggregator`` on a stream, with the buffer as the state of a key."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ class AggregatorProcessor(StatefulProcessor):
     Parameters
     ----------
     aggregator
-        The user's.
+        The user's aggregator.
     schema
         ``StructType.jsonValue()`` of its buffer.
     columns
@@ -38,7 +38,7 @@ class AggregatorProcessor(StatefulProcessor):
 
     @property
     def takes_arrow(self) -> bool:
-        """Whether the aggregator is given Arrow tables."""
+        """Whether the aggregator takes Arrow tables."""
         return self._aggregator.takes_arrow
 
     def init(self, handle: Any) -> None:
@@ -47,7 +47,7 @@ class AggregatorProcessor(StatefulProcessor):
         self._codec = row_codec(self._schema, "buffer")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
-        """Fold the rows of a key into its buffer; gives the tuple of the output row."""
+        """Fold the rows of a key into its buffer; yield the output row as a tuple."""
         buffer = self._buffer.get()
         if buffer is None:
             buffer = self._aggregator.zero()
@@ -70,7 +70,7 @@ class AggregatorProcessor(StatefulProcessor):
     def merge_initial(self, key: Any, rows: pa.Table) -> None:
         """Merge buffers that are given as rows: the columns of the key, then those of the buffer."""
         for values in zip(*(plain_values(column) for column in rows.columns[len(key) :]), strict=True):
-            given = self._codec.decode(self._codec.encode(values))  # as the buffers of the state are
+            given = self._codec.decode(self._codec.encode(values))  # so that values have the types of stored buffers
             known = self._buffer.get()
             self._buffer.update(given if known is None else self._aggregator.merge(known, given))
 

@@ -1,4 +1,4 @@
-"""What the driver tells the tasks of one micro-batch, and what each task tells back."""
+"""The specification of a micro-batch that the driver sends to its tasks, and the manifest that each task returns."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ from equipoise.storage import StoredFile
 
 @dataclass(frozen=True, eq=False)
 class BatchSpec:
-    """All that the tasks of one micro-batch need to know; it travels with the function that they run.
+    """Everything that the tasks of one micro-batch need to know; it is pickled with their function.
 
     Parameters
     ----------
     location, query, run, epoch
-        The checkpoint, the name of the query among all, and of this run of it, and the epoch of the run.
+        The checkpoint, the names of the query and of this run of it, and the epoch of the run.
     version
-        Version that the batch makes; tasks read the state of the one before.
+        Version that the batch commits; tasks read the state of the previous one.
     time_ms
         Processing time of the batch.
     watermark_ms
@@ -35,21 +35,21 @@ class BatchSpec:
     owners
         Partition of each key group, by number.
     recent
-        Where the latest changes of the key groups that have state are.
+        Files with the latest changes of each key group that has state.
     handover
         Keys that change their key group in this batch.
     snapshots
         Key groups to write a snapshot of.
     dropped
-        Key groups that ceased with the version before: their caches can go.
+        Key groups that the previous version removed; their caches are deleted.
     variables
         State variables by name.
     removed_tags
         Numbers of state variables whose entries are to be deleted.
     key_fields, key_schema
-        Where the key is among the columns, and its type.
+        Positions of the key columns, and their types.
     event_time
-        Place of the event-time column; ``None`` where there is none.
+        Position of the event-time column; ``None`` without one.
     output_schema, timezone
         Schema of the outputs, and the session's time zone.
     cache
@@ -61,8 +61,7 @@ class BatchSpec:
     visits_all
         Whether all keys are visited, not only those with rows.
     counts_partial_buffers
-        Whether what other tasks have done for a key is a load of its own, and is timed: where its owner could do it as
-        well.
+        Whether to time partial reductions and count them as load of the key; not if the owner never does them itself.
     """
 
     location: str
@@ -104,7 +103,7 @@ class BatchSpec:
 
 
 class GroupLoad(msgspec.Struct, array_like=True):
-    """What one key group cost in one batch: rows, seconds, and the bytes of its state where they are known."""
+    """Load of a key group in one batch: rows, seconds, and the bytes of its state if they are known."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -112,12 +111,12 @@ class GroupLoad(msgspec.Struct, array_like=True):
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """What one task did; it changes nothing but what the driver commits of it.
+    """Result of one task; it takes effect when the driver commits it.
 
     Parameters
     ----------
     partition
-        Which task.
+        Number of the partition.
     sections, snapshots
         Changes and snapshots that it wrote, by key group.
     files, outputs
@@ -127,9 +126,9 @@ class Manifest(msgspec.Struct, kw_only=True):
     hot_keys, hot_rows, hot_seconds
         Its hottest keys that are not isolated: fingerprints, rows, seconds.
     rows, seconds
-        Rows that it was sent and time that it took.
+        Number of rows that it received, and the seconds that it took.
     elsewhere_rows, elsewhere_seconds
-        What of its rows and its work other tasks have done, for keys that are split.
+        Rows and seconds among these that other tasks have worked off, for split keys.
     latest_event_ms
         Latest event time among its rows; ``None`` without rows or without event time.
     """

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from equipoise.errors import EquipoiseError, UserFunctionError
-from equipoise.spark.rows.user_functions import traced
-from equipoise.spark.stream.runners import raised_at
+from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage
 

@@ -1,14 +1,14 @@
 """The driver's part of a micro-batch, called by ``foreachBatch``.
 
-1. The plan of batch b was fixed by the commit before, so a replay uses the same one.
+1. The previous commit has fixed the plan of the batch, so a replay uses the same one.
 2. Rows are routed, placed, sorted and handed to tasks, in one job.
-3. Tasks read the state as of the commit before and write files under names of their own.
-4. The driver commits: which files count, for which offsets of Spark, and the plan of the next batch. This is the moment
-   of truth.
-5. The sink receives the committed output files, unless another query has taken over; the driver looks before and after.
-   A batch that is replayed after its commit is only delivered again.
+3. Tasks read the state as of the previous commit, and write files with unique names.
+4. The driver commits: the files of the new version, Spark's offsets, and the plan of the next batch. From this moment
+   the batch counts.
+5. The sink receives the committed output files, unless another query has taken over; the driver checks that before and
+   after. A batch that is replayed after its commit is only delivered again.
 
-Everything that is needed to go on is in the checkpoint; what is held in memory can be read anew.
+A restart needs only the checkpoint; everything in memory can be read from it.
 """
 
 import threading
@@ -39,7 +39,7 @@ from equipoise.state.log import SUMMARY_EVERY, CommitLog
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
 from equipoise.storage import Storage
 
-_PATIENCE = 60.0  # seconds that a query which is stopped waits for its sink
+_PATIENCE = 60.0  # seconds that a stopped query waits for its sink
 
 
 class Engine(Generic[Rows]):
@@ -50,11 +50,11 @@ class Engine(Generic[Rows]):
     settings
         How the query was started.
     jobs
-        Where tasks run.
+        Runs the tasks.
     clock
-        Milliseconds since 1970.
+        Returns the time in milliseconds since 1970.
     seconds
-        Seconds since any moment, for measuring.
+        Returns the seconds of a clock with any origin, for measuring.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Engine(Generic[Rows]):
             progress.tidy()
 
     def initialise(self, rows: Rows | None) -> None:
-        """Make version 0, the initial state, unless it is there; refuse a log that does not fit Spark's half."""
+        """Commit version 0, the initial state, unless it exists; refuse a log that does not match Spark's offsets."""
         with self._settings.epoch.reported_first():
             progress = self._recovered()
             progress.spark.require(progress.head, progress.last.offsets if progress.head >= 0 else "")
@@ -115,10 +115,10 @@ class Engine(Generic[Rows]):
                 progress.commit(self._commit(progress, self._batch_spec(progress, 0), [], 0.0, ""))
 
     def deliver_last(self, rows: Rows) -> bool:
-        """Deliver the last batch where Spark does not know that it was; gives whether that was so.
+        """Deliver the last batch unless Spark has recorded that it was delivered; return whether it was due.
 
-        For a query that has been stopped: Spark would deliver it at the next start. A batch that the sink took before
-        Spark was interrupted is only marked as delivered.
+        Called when a query has been stopped; otherwise the next start would deliver the batch. A batch that the sink
+        received before Spark was interrupted is only marked as delivered.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Engine(Generic[Rows]):
             self._running.release()
 
     def _deliver_again(self, progress: "_Progress", rows: Rows) -> None:
-        """Deliver a batch that Spark does not know to be delivered, unless it was, after a stop."""
+        """Deliver the last batch again, unless ``deliver_last`` has marked it as delivered."""
         if not progress.checkpoint.is_delivered(progress.last):
             verify_outputs(progress.storage, progress.last)
             self._deliver(progress, rows)
@@ -158,7 +158,7 @@ class Engine(Generic[Rows]):
 
         def output() -> Any:
             made = transformed(self._jobs.outputs(rows, files))
-            epoch.check()  # making it takes time, and it is delivered next
+            epoch.check()  # reading takes time, and the sink comes next
             return made
 
         delivery = Delivery(
@@ -267,7 +267,7 @@ class Engine(Generic[Rows]):
 
 
 class _Progress:
-    """Where a query is; made from the log."""
+    """The last commit of a query and what follows from it; read from the log."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -290,21 +290,21 @@ class _Progress:
         stored = _variables(last)
         if not _same_places(stored, settings.variables):
             raise _changed_meanwhile(last)
-        self.removed = removed_tags(stored)  # their entries went with the commit that first said so
+        self.removed = removed_tags(stored)  # their entries were deleted with the commit that removed them
         self._garbage.sweep(self.log, self.table)
         self.plan = self.checkpoint.plan(self.last.plan)
         self._take_up(self.last)
         self.next_plan.recover(self.plan, self.last, self.log)
 
     def commit(self, commit: Commit) -> None:
-        """Write the record; from here on the batch has happened."""
+        """Append the commit to the log; from then on the batch counts."""
         if commit.version:
             self.spark.sync(commit.batch)
         failpoint("driver.before-commit")
         own = _variables(commit)
         commit = self.log.append(commit, self._settings.epoch)
         failpoint("driver.after-commit")
-        if _variables(commit) != own:  # the record of a query that was taken over came first
+        if _variables(commit) != own:  # a query that this one took over has committed this version
             raise _changed_meanwhile(commit)
         idle = self.table.advance(commit)
         self.head, self.last = commit.version, commit
@@ -313,7 +313,7 @@ class _Progress:
         self._take_up(commit)
 
     def tidy(self) -> None:
-        """Summarise the log now and then, and delete what nobody needs."""
+        """Summarise the log from time to time, and delete files that no version needs."""
         if self.head % SUMMARY_EVERY == 0:
             failpoint("driver.before-summary")
             oldest = self.log.summarise(self.table, self._settings.epoch, self.head - self._settings.options.retain)
@@ -348,13 +348,13 @@ def _changed_meanwhile(commit: Commit) -> MismatchError:
     """The error for a commit by a query with other state variables, while this one was starting."""
     return MismatchError(
         f"batch {commit.batch} was committed by the query that this one takes over, with the state variables "
-        f"{', '.join(sorted(commit.variables)) or 'none'}, after this query had read which ones there are; start this "
-        "query again, it goes on from that commit"
+        f"{', '.join(sorted(commit.variables)) or 'none'}, after this query had read the list of variables; start "
+        "this query again, it continues from that commit"
     )
 
 
 def wall_clock() -> int:
-    """Milliseconds since 1970, as this machine has them."""
+    """Return the time of this machine in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -390,7 +390,7 @@ def _watermark(now: int, manifests: list[Manifest], settings: Settings) -> int:
 
 
 def verify_outputs(storage: Storage, commit: Commit) -> None:
-    """Check the output files of a batch before they are delivered: they may have been lost or damaged."""
+    """Check the output files of a batch before they are delivered again: files can be lost or damaged."""
     for file in commit.outputs:
         try:
             storage.verify(file.stored)

@@ -18,18 +18,18 @@ _BATCH = re.compile(
     r'^.*Traceback \(most recent call last\):\n  File "[^"\n]*\b(?:py4j/clientserver|foreach_batch_worker)\.py"',
     re.MULTILINE,
 )
-"""First frame of a batch, Classic and Connect. Exceptions that were being handled come before it."""
+"""First frame of a batch, on Classic and Connect. Tracebacks of handled exceptions come before it."""
 _OURS = re.compile(r"^equipoise\.errors\.(\w+): ", re.MULTILINE)
 _STATES = re.compile(r"(\s*SQLSTATE: \w+)+\s*\Z")
 
 
 def translated(failure: PySparkException) -> PySparkException | EquipoiseError:
-    """The error of equipoise that Spark's exception reports, with Spark's text as a note; else Spark's exception.
+    """Return the error of equipoise that Spark's exception reports, with Spark's text as a note; else the exception.
 
     Parameters
     ----------
     failure
-        What Spark raised.
+        The exception that Spark raised.
     """
     text = str(failure)
     reported = text.partition(_QUERY)[0]
@@ -46,7 +46,7 @@ def translated(failure: PySparkException) -> PySparkException | EquipoiseError:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Raise the error of equipoise in place of Spark's exception that reports it."""
+    """Raise the error of equipoise instead of Spark's exception that reports it."""
     try:
         yield
     except (StreamingQueryException, PythonException) as failure:

@@ -45,7 +45,7 @@ _NULLS = {
 
 
 def group_state_time_mode(timeout_conf: str) -> str:
-    """Time mode of a query with a ``timeoutConf`` of ``applyInPandasWithState``.
+    """Return the time mode of a query with a ``timeoutConf`` of ``applyInPandasWithState``.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def group_state_time_mode(timeout_conf: str) -> str:
 def group_state_processor(
     func: GroupStateFunction, state_schema: StructType | str, timeout_conf: str, columns: Sequence[str]
 ) -> "GroupStateProcessor":
-    """Make a processor of a function that ``applyInPandasWithState`` takes.
+    """Return a processor that runs a function of ``applyInPandasWithState``.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def group_state_processor(
 
 
 class KeyState(GroupState):
-    """Spark's ``GroupState`` of one call, and what the call did to it."""
+    """Spark's ``GroupState`` of one call, with properties that report changes."""
 
     @property
     def is_changed(self) -> bool:
@@ -192,7 +192,7 @@ class GroupStateRunner(ProcessorRunner):
     processor
         The function as a processor.
     batch_spec
-        What the driver said.
+        What the tasks of the batch need to know.
     """
 
     def __init__(self, processor: GroupStateProcessor, batch_spec: BatchSpec) -> None:
@@ -216,7 +216,7 @@ class GroupStateRunner(ProcessorRunner):
 
 
 def _as_numpy(value: Any, kind: Any) -> Any:
-    """A value of a key as a Series holds it, which is what Spark takes the key from."""
+    """Return a value of a key as numpy's type; Spark takes keys from a Series."""
     if not isinstance(kind, str):
         return value
     if value is None:

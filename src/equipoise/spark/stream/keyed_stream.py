@@ -217,7 +217,7 @@ class KeyedStream:
 
     @property
     def advice(self) -> str:
-        """What the query will do about skew. Loads are measured when it runs; see ``query.batch_log()``."""
+        """How the query will handle skew. Loads are measured when it runs; see ``query.batch_log()``."""
         return advice_text(self._options)
 
     def explain(self) -> None:

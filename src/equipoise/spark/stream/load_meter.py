@@ -1,4 +1,4 @@
-"""What the keys of a task cost: exact sums for its key groups, and its hottest keys."""
+"""Measure the load of a task: exact sums for its key groups, and its hottest keys."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from equipoise.spark.stream.batch_spec import GroupLoad, Manifest
 
 LISTED = 64
-"""Hottest keys that a task tells of, by rows and as many again by seconds."""
+"""Number of hottest keys that a task reports by rows, and by seconds."""
 
 
 class LoadMeter:
@@ -17,7 +17,7 @@ class LoadMeter:
     groups
         Number of key groups of the plan.
     tail_groups
-        Number of those that are tail groups; keys of the others are isolated and need no listing.
+        Number of those that are tail groups; the others are isolated keys, which are not listed.
     """
 
     def __init__(self, groups: int, tail_groups: int) -> None:
@@ -51,7 +51,7 @@ class LoadMeter:
         self._keys, self._key_rows, self._key_seconds = keys[kept], key_rows[kept], key_seconds[kept]
 
     def add_elsewhere(self, rows: int, seconds: float) -> None:
-        """Say how much of what was added other tasks have done, for keys that are split."""
+        """Add the rows and seconds of split keys that other tasks have worked off; ``add`` includes them."""
         self._elsewhere_rows += rows
         self._elsewhere_seconds += seconds
 
@@ -60,7 +60,7 @@ class LoadMeter:
         self._seconds[group] += seconds
 
     def load(self, group: int, state: int | None) -> GroupLoad:
-        """What a key group cost."""
+        """Return the load of a key group."""
         return GroupLoad(int(self._rows[group]), float(self._seconds[group]), state)
 
     def report(self, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""Measures of a batch, as they are recorded: amounts, and how evenly they were spread."""
+"""Compute the measures of a batch that its commit records: amounts and imbalance."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target
     manifests
         Reports of its tasks.
     plan
-        The plan that it ran under.
+        The plan of the batch.
     seconds
-        Time that it took.
+        Seconds that it took.
     target
         Seconds that it may take; ``None``: the default.
     """
@@ -56,7 +56,7 @@ def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target
 def hash_imbalance(manifests: list[Manifest], plan: Plan) -> tuple[float, float]:
     """Return the imbalance, by rows and by seconds, of plain hash with the same rows.
 
-    Every key group counts where plain hash puts it, an isolated key with its tail group; split keys count as whole.
+    Each key group is counted in its partition under plain hash, an isolated key with its tail group, a split key whole.
     """
     loads = [(name, load) for manifest in manifests for name, load in manifest.loads.items()]
     if not loads:

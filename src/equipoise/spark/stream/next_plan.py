@@ -13,9 +13,9 @@ from equipoise.state.commit import Commit
 from equipoise.state.log import CommitLog
 
 HASH = "hash"
-"""What to hold for plain hash."""
+"""Value of the override ``hold`` that stands for plain hash."""
 
-_LOOK_BACK = 20  # batches that are read again at a start, for how busy they were
+_LOOK_BACK = 20  # batches whose ``busy`` is read from the log at a start
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class NextPlan:
         return uniform_plan(self._settings.partitions, self._settings.identity.tail_groups)
 
     def recover(self, plan: Plan, last: Commit, log: CommitLog) -> None:
-        """Continue from what earlier runs of the query have measured."""
+        """Continue with the loads that earlier runs of the query have measured."""
         self._loads = self._controller.loads(plan, last.loads or None)
         for commit in log.latest(last.version - _LOOK_BACK, last.version):
             self._busy.append(float(commit.measures.get("busy", 0.0)))

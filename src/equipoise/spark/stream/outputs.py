@@ -1,4 +1,4 @@
-"""The rows that a task gives to the sink, as one Parquet file that appears when it is complete."""
+"""Write the output rows of a task to one Parquet file, which appears when it is complete."""
 
 from contextlib import ExitStack
 from typing import Any, Self
@@ -19,14 +19,14 @@ _ROWS_AT_A_TIME = 50_000
 
 
 class Outputs:
-    """Collects the outputs of one task; nothing is written where there are none.
+    """Collects the output rows of one task; without rows no file is written.
 
     Parameters
     ----------
     storage
         The checkpoint.
     version
-        Version that the task works for.
+        Version that the batch commits.
     schema
         Schema of the rows.
     timezone
@@ -54,7 +54,7 @@ class Outputs:
         self._stack.__exit__(*failure)  # type: ignore[arg-type]  # the usual three
 
     def add_frame(self, frame: pd.DataFrame) -> None:
-        """Take what a function yielded."""
+        """Add a frame that a function yielded."""
         if not isinstance(frame, pd.DataFrame):
             raise InvalidArgumentError(f"the function must yield pandas DataFrames, got a {type(frame).__name__}")
         if len(frame):
@@ -62,12 +62,12 @@ class Outputs:
             self._count(len(frame))
 
     def add_values(self, values: tuple[Any, ...]) -> None:
-        """Take a row as a tuple with a value for each column."""
+        """Add a row, a tuple with a value for each column."""
         self._values.append(values)
         self._count(1)
 
     def add_row(self, row: Row) -> None:
-        """Take a ``Row`` that a function yielded; its fields are matched by name, as Spark does."""
+        """Add a ``Row`` that a function yielded; its fields are matched by name, as Spark does."""
         if not isinstance(row, Row) or not hasattr(row, "__fields__"):
             shown = "a Row without names" if isinstance(row, Row) else f"a {type(row).__name__}"
             raise InvalidArgumentError(
@@ -77,12 +77,12 @@ class Outputs:
         self._count(1)
 
     def add_table(self, table: pa.Table) -> None:
-        """Take rows of the output schema."""
+        """Add rows of the output schema."""
         self._flush()
         self._write(table)
 
     def finish(self) -> list[OutputFile]:
-        """Complete the file; the block this is used in must end well for it to appear."""
+        """Complete the file; return it, or nothing without rows."""
         self._flush()
         if self._writer is None or self._file is None:
             return []

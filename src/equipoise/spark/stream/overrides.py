@@ -1,4 +1,4 @@
-"""What users can ask of a query while it runs."""
+"""Override the plan or the number of partitions of a running query."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from equipoise.storage import Storage
 
 
 class Overridable:
-    """Overrides are files in the checkpoint, so they can be made from another process too.
+    """Methods that override the plan; overrides are files in the checkpoint, so any process can make them.
 
     They take effect with the batch after the next.
     """
@@ -23,7 +23,7 @@ class Overridable:
         self._checkpoint = Checkpoint(storage)
 
     def rescale(self, numPartitions: int | None) -> None:  # noqa: N803 - Spark's own name
-        """Change the number of partitions; ``None``: as the query was started."""
+        """Change the number of partitions; ``None`` goes back to the number of the start."""
         if numPartitions is not None:
             tail_groups = self._checkpoint.require().tail_groups
             if whole("numPartitions", numPartitions, 1) > tail_groups:
@@ -40,7 +40,7 @@ class Overridable:
         return self._checkpoint.plan(name)
 
     def rollback(self, version: int) -> Plan:
-        """Go back to an earlier plan and keep it until ``unpin``; versions are in ``history``."""
+        """Go back to an earlier plan and keep it until ``unpin``; ``batch_log`` lists versions."""
         names = self._checkpoint.plan_names()
         if version not in names:
             raise InvalidArgumentError(f"there is no plan {version}; there are {', '.join(map(str, sorted(names)))}")
@@ -64,7 +64,7 @@ class Overridable:
         last = CommitLog(self._checkpoint.storage).last()
         if last is None:
             raise LogBrokenError(
-                f"the query in {self._checkpoint.storage.location} has no version yet; wait until it has"
+                f"the query in {self._checkpoint.storage.location} has not committed a version yet; wait for one"
             )
         return last.next_plan
 

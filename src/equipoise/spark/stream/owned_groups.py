@@ -1,4 +1,4 @@
-"""The key groups of one task: opened as of the last commit, handed over where the plan changed, written when done."""
+"""Read and write the key groups of one task, and move keys between groups if the plan has changed."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from equipoise.state.timers import purge_expired
 from equipoise.state.transaction import EmptyReader, GroupTransaction
 from equipoise.storage import Storage, Written
 
-_PURGED_AT_A_TIME = 100_000  # expired entries that a group deletes in one batch; the rest waits, unseen, for the next
+_PURGED_AT_A_TIME = 100_000  # expired entries that a group deletes in one batch; user code does not see the others
 _ENTRIES = b"\x00"
 
 
@@ -48,11 +48,11 @@ class OwnedGroups:
     batch_spec
         What the tasks of the batch need to know.
     partition
-        Which partition this is.
+        Number of the partition.
     storage
         The checkpoint.
     cache
-        Copies of key groups on this machine.
+        Caches of key groups on this machine.
     meter
         Measures of the task.
     expire
@@ -95,7 +95,7 @@ class OwnedGroups:
         self._files.__exit__(*failure)  # type: ignore[arg-type]  # the usual three
 
     def view(self, number: int) -> GroupTransaction:
-        """The state of a group as of the last commit, with what this task has changed."""
+        """Return the state of a group as of the last commit, with the changes of this task."""
         if number not in self._open:
             if number not in self._owned:
                 raise AssertionError(
@@ -105,7 +105,7 @@ class OwnedGroups:
         return self._open[number].view
 
     def finish_before(self, number: int, manifest: Manifest) -> None:
-        """Write all groups below ``number``; their rows are done."""
+        """Write all groups below ``number``, whose rows have been processed."""
         while self._waiting and self._waiting[-1] < number:
             self._finish(self._waiting.pop(), manifest)
 
@@ -125,9 +125,7 @@ class OwnedGroups:
             self._open[number] = self._opened(number)
         group = self._open.pop(number)
         with group.open:
-            if (
-                self._batch_spec.has_clock and not self._batch_spec.initial
-            ):  # what fires then belongs to the first batch
+            if self._batch_spec.has_clock and not self._batch_spec.initial:  # due timers fire with the first batch
                 start = time.perf_counter()
                 self._expire(group.view)
                 purge_expired(group.view, self._batch_spec.time_ms, _PURGED_AT_A_TIME)
@@ -135,7 +133,7 @@ class OwnedGroups:
             if self._batch_spec.removed_tags:
                 self._delete_removed(group.view)
             self._write(group, manifest)
-        size = None if self._changes_hands(name) else group.reader.size_bytes  # as of the version before
+        size = None if self._changes_hands(name) else group.reader.size_bytes  # as of the previous version
         manifest.loads[name] = self._meter.load(number, size)
 
     def _must_run(self, name: str) -> bool:

@@ -82,7 +82,7 @@ class StatefulQuery(Overridable):
         self._releasing.join()
 
     def batch_log(self) -> BatchLog:
-        """Return what became of every batch; see ``equipoise.spark.batch_log``."""
+        """Return the log of all batches; see ``equipoise.spark.batch_log``."""
         return batch_log(self._epoch.storage.location, spark=self._spark)
 
     def state(self, version: int | None = None) -> DataFrame:
@@ -94,7 +94,7 @@ class StatefulQuery(Overridable):
         if _has_ended(self.query):
             if self._stopping:
                 self._deliver_rest()
-            with suppress(EquipoiseError):  # where the checkpoint is gone there is nothing to release
+            with suppress(EquipoiseError):  # the checkpoint may have been deleted
                 self._epoch.release()
         _active.pop(self._epoch.owner, None)
 
@@ -121,7 +121,7 @@ def _has_ended(query: StreamingQuery) -> bool:
     """
     try:
         query.awaitTermination()
-    except StreamingQueryException:  # the query's failure is for whoever waits for it
+    except StreamingQueryException:  # awaitTermination of the user raises it
         return True
     except Exception:  # noqa: BLE001 - whatever a broken connection raises
         try:

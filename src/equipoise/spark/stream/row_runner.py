@@ -25,12 +25,12 @@ class RowRunner(ProcessorRunner):
     processor
         The user's processor.
     batch_spec
-        What the driver said.
+        What the tasks of the batch need to know.
     """
 
     def __init__(self, processor: StatefulProcessor, batch_spec: BatchSpec) -> None:
         super().__init__(processor, batch_spec)
-        self._shown = lambda key: key  # the rows themselves have the values of the key
+        self._shown = lambda key: key  # keys of rows need no conversion
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
         return KeyedRows(rows, self._batch_spec.key_fields)

@@ -1,24 +1,20 @@
 """Run user code over the keys of a task: the interface of a runner, and the runner of ``StatefulProcessor``."""
 
-import os
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
-import equipoise
 from equipoise.errors import UserFunctionError
 from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.pandas_rows import key_shower
 from equipoise.spark.rows.runs import Runs
-from equipoise.spark.rows.user_functions import traced
+from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.stream.aggregator import AggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
@@ -27,7 +23,6 @@ from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
 
-_PACKAGE = str(Path(equipoise.__file__).parent) + os.sep
 ViewOf = Callable[[int], GroupTransaction]
 
 
@@ -88,7 +83,7 @@ class ProcessorRunner(Runner):
         add, call = self._adder(outputs), self._initial if initial else self._input
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
-                _report(measured, meter)  # a group that is done is written with its measures
+                _report(measured, meter)  # a finished group is written with its measures
                 yield group
                 handle.set_group(view_of(group))
                 current = group
@@ -128,7 +123,7 @@ class ProcessorRunner(Runner):
             self._processor.close()
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
-        """Keys with their rows, in the form that the processor takes."""
+        """Return keys with their rows in the form that the processor takes."""
         if isinstance(self._processor, AggregatorProcessor) and (
             self._batch_spec.initial or self._processor.takes_arrow
         ):
@@ -136,7 +131,7 @@ class ProcessorRunner(Runner):
         return KeyedFrames(rows, self._batch_spec.timezone)
 
     def _adder(self, outputs: Outputs) -> Callable[[Any], None]:
-        """Takes what the processor yields."""
+        """Return the function that adds an output of the processor."""
         return outputs.add_values if isinstance(self._processor, AggregatorProcessor) else outputs.add_frame
 
     def _input(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
@@ -147,7 +142,7 @@ class ProcessorRunner(Runner):
         self._handle.deleteTimer(expiry)
 
     def _function(self, method: str) -> str:
-        """Name of the user's function that a method of the processor runs, for messages."""
+        """Return the name of the user's function behind a method of the processor, for messages."""
         return method
 
     def _initial(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
@@ -201,16 +196,3 @@ def naming_function(batch_spec: BatchSpec, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise failed_for(batch_spec, what, "", error) from error
-
-
-def raised_at(error: Exception, what: str = "") -> str:
-    """Return the last place in the user's code that an exception passed through, in brackets; empty without one.
-
-    The name of the function there is left out if it is ``what``.
-    """
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_PACKAGE)]
-    own = [each for each in frames if each.filename == frames[0].filename]  # not the libraries that it calls
-    if not own:
-        return ""
-    function = "" if own[-1].name == what else f", in {own[-1].name}"
-    return f" ({own[-1].filename}, line {own[-1].lineno}{function})"

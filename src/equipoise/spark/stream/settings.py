@@ -1,4 +1,4 @@
-"""What a query computes, and everything its driver knows besides the content of the checkpoint."""
+"""The definition of a query, and everything that its driver knows besides the checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from equipoise.errors import EquipoiseError, UserFunctionError
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.user_functions import traced
+from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.options import StreamOptions
-from equipoise.spark.stream.runners import raised_at
 from equipoise.spark.stream.user_code import UserCode
 from equipoise.state.checkpoint import Identity
 from equipoise.state.fencing import Epoch
@@ -31,7 +30,7 @@ class Watermark:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryDefinition:
-    """What a query computes, before it has a checkpoint and a sink.
+    """Definition of a query, before it has a checkpoint and a sink.
 
     Parameters
     ----------

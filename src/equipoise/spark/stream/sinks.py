@@ -1,18 +1,17 @@
-"""Formats that a stream can be written to. After a crash or a stop a sink may be given the last batch again.
+"""Formats that a stream can be written to. After a crash or a stop a sink may receive the last batch again.
 
 ==============  ===================================================================================================
-format          a batch that comes again
+format          a batch that is delivered again
 ==============  ===================================================================================================
 parquet, table  changes nothing: exactly once
-memory          appears once; the rows are in the driver's memory, for tests
+memory          appears once; rows are kept in the driver's memory, for tests
 console         is printed again
 kafka           is sent again: at least once
 ==============  ===================================================================================================
 
 A committed batch never changes, so ``parquet`` and ``table`` never replace anything. They copy the committed files to
-names that follow from the batch and the place of the file in it. A copy that is there already is left alone if its
-bytes are the same, and is an error otherwise. A driver that was taken over, paused inside the sink and wakes up,
-therefore changes nothing.
+names made of the batch and the position of the file in it. An existing copy is left alone if its bytes are the same,
+and is an error otherwise. A driver that pauses inside the sink, is taken over and continues therefore changes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,10 +39,10 @@ from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage, StoredFile, canonical
 
 BATCH = "batch"
-"""Column of a table that says which batch a row came with."""
+"""Column of a table with the number of the batch of a row."""
 
 _PART = "part-"
-_COPIES = 4  # files that are copied at a time
+_COPIES = 4  # files that are copied at the same time
 _COMPRESSION = "zstd"
 _AT_LEAST_ONCE = "at-least-once"
 _FLAGS = {"true": True, "false": False}
@@ -51,7 +50,7 @@ _FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class SinkRequest:
-    """What ``writeStream`` was asked to write to.
+    """Format, target and options given to ``writeStream``.
 
     Parameters
     ----------
@@ -62,7 +61,7 @@ class SinkRequest:
     format
         Name of the format.
     target
-        Path, or name of a table; ``None`` where none was given.
+        Path, or name of a table; ``None`` if none was given.
     options
         Options of the writer, without ``checkpointLocation``.
     query_name
@@ -78,7 +77,7 @@ class SinkRequest:
 
 
 def sink_of(request: SinkRequest) -> Sink:
-    """Make the sink of a format, or say what is wrong with the request."""
+    """Return the sink of a format; refuse a request that the format cannot serve."""
     make = FORMATS.get(str(request.format).lower())
     if make is None:
         raise InvalidArgumentError(
@@ -89,7 +88,7 @@ def sink_of(request: SinkRequest) -> Sink:
 
 
 def parquet(path: str, **options: Any) -> FileSink:
-    """Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
+    """Return a sink of Parquet files directly below ``path``, for ``spark.read.parquet(path)``; exactly once.
 
     A batch is one or more files, which appear one after the other.
 
@@ -98,14 +97,14 @@ def parquet(path: str, **options: Any) -> FileSink:
     path
         A folder of this query alone, a local path or a URI.
     **options
-        Of Spark's writer. The files are copies, compressed with zstd; an option that asks for anything else is refused.
+        Options of Spark's writer. The files are copies, compressed with zstd; other options are refused.
     """
     _require_no_options("parquet", options)
     return ParquetFiles(Storage(path))
 
 
 def table(name: str, *, format: str = "parquet", path: str | None = None, **options: Any) -> FileSink:  # noqa: A002 - Spark's own name
-    """A Parquet table of the catalog, partitioned by ``batch``; exactly once.
+    """Return a sink that is a Parquet table of the catalog, partitioned by ``batch``; exactly once.
 
     Parameters
     ----------
@@ -115,7 +114,7 @@ def table(name: str, *, format: str = "parquet", path: str | None = None, **opti
     format
         ``parquet``; other formats keep a log of their own, to which files cannot be copied.
     path
-        Where a new table keeps its files; default: where the catalog puts them. A table that exists must be there.
+        Location of a new table; default: chosen by the catalog. An existing table must be there.
     **options
         As for ``parquet``.
     """
@@ -144,14 +143,14 @@ def _table(request: SinkRequest) -> Sink:
 
 
 def _console(request: SinkRequest) -> Sink:
-    """Print each batch as Spark's console does; a batch that comes again is printed again."""
+    """Print each batch as Spark's console does; a batch that is delivered again is printed again."""
     options = _known_options(request, "numRows", "truncate")
     rows = _number("numRows", options.get("numrows", 20))
     truncate = _flag("truncate", options.get("truncate", True))
 
     def write(df: DataFrame, batch: int) -> None:
         line = "-" * 43
-        print(f"{line}\nBatch: {batch}\n{line}")  # noqa: T201 - printing is what it is for
+        print(f"{line}\nBatch: {batch}\n{line}")  # noqa: T201 - as Spark's console does
         df.show(rows, truncate=truncate)
 
     return write
@@ -172,7 +171,7 @@ def _memory(request: SinkRequest) -> Sink:
 
 
 def _kafka(request: SinkRequest) -> Sink:
-    """Send the rows with Spark's own connector, at least once; the rows are as Spark's Kafka sink takes them."""
+    """Send the rows with Spark's Kafka connector, at least once; columns are those of Spark's Kafka sink."""
     options = _known_options(request, "topic", "includeHeaders", "delivery", prefix="kafka.")
     if str(options.pop("delivery", "exactly-once")).lower() != _AT_LEAST_ONCE:
         raise InvalidArgumentError(
@@ -205,13 +204,13 @@ FORMATS: dict[str, Callable[[SinkRequest], Sink]] = {
     "console": _console,
     "memory": _memory,
 }
-"""Makes the sink of each format."""
+"""Function that returns the sink, by format."""
 
 
 class MemoryView:
     """A temporary view of all rows that were delivered; for tests.
 
-    A batch that comes again replaces itself. The rows are gone when the query is started anew.
+    A batch that is delivered again replaces itself. A restart of the query begins with an empty view.
 
     Parameters
     ----------
@@ -254,7 +253,7 @@ class ParquetFiles(FileSink):
 
     def deliver(self, delivery: Delivery) -> None:
         """Copy the files of a batch."""
-        if not self._is_clean:  # a driver that was killed may have left half a copy
+        if not self._is_clean:  # a killed driver may have left a partial copy
             self._target.clean("", delivery.check, _PART)
             self._is_clean = True
         copy_files(delivery, self._target, "")
@@ -268,7 +267,7 @@ class ParquetTable(FileSink):
     name
         The table.
     path
-        Where a new table keeps its files; ``None``: where the catalog puts them.
+        Location of a new table; ``None``: chosen by the catalog.
     """
 
     def __init__(self, name: str, path: str | None) -> None:
@@ -280,20 +279,20 @@ class ParquetTable(FileSink):
         self._target = Storage(self._location(empty))
 
     def deliver(self, delivery: Delivery) -> None:
-        """Copy the files of a batch and tell the catalog of its partition."""
+        """Copy the files of a batch and add its partition to the catalog."""
         empty: DataFrame = delivery.empty()
         if self._target is None:
             self.prepare(empty)
         assert self._target is not None  # noqa: S101 - this tells the type checker
         if delivery.files:
             folder = f"{BATCH}={delivery.batch}"
-            self._target.clean(folder, delivery.check, _PART)  # half a copy of a driver that was killed
+            self._target.clean(folder, delivery.check, _PART)  # partial copies of a killed driver
             copy_files(delivery, self._target, f"{folder}/")
             add = f"ALTER TABLE {self._name} ADD IF NOT EXISTS PARTITION ({BATCH} = {delivery.batch})"
             empty.sparkSession.sql(add)
 
     def _location(self, empty: DataFrame) -> str:
-        """Folder of the table, which is created if it does not exist."""
+        """Return the folder of the table; create the table if it does not exist."""
         spark = empty.sparkSession
         if BATCH in empty.columns:
             raise InvalidArgumentError(
@@ -337,7 +336,7 @@ class ParquetTable(FileSink):
 
 
 def copy_files(delivery: Delivery, target: Storage, folder: str) -> None:
-    """Copy the files of a batch below ``folder``, each under a name that follows from the batch and its place."""
+    """Copy the files of a batch below ``folder``, each under a name made of the batch and its position."""
 
     def copy(place: int, file: OutputFile) -> None:
         name = f"{folder}{_PART}{delivery.batch:020d}-{place:05d}.parquet"
@@ -353,7 +352,7 @@ def copy_files(delivery: Delivery, target: Storage, folder: str) -> None:
 
 
 def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> None:
-    """Copy a file to a name that it must be the first to have, or have already."""
+    """Copy a file; a copy with the same bytes is left alone, other bytes under the name are an error."""
     if not target.exists(name):
         try:
             with target.writing(name, replace=False) as copy:
@@ -365,14 +364,14 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
                         "restore the file from a copy"
                     )
         except AlreadyExistsError:
-            pass  # another driver has delivered it meanwhile
+            pass  # another driver has delivered it in the meantime
         else:
             return
     try:
         target.verify(StoredFile(name, file.size, file.sha256))
     except DamagedError as error:
         raise MismatchError(
-            f"{target.at(name)} is there with other bytes than the query committed under this name: another query "
+            f"{target.at(name)} exists with other bytes than the query committed under this name: another query "
             "wrote it, or the checkpoint was taken back to an earlier time; give the query a folder of its own, or "
             "move away the files of the batches that it will deliver again"
         ) from error
@@ -390,7 +389,7 @@ def _require_no_options(sink: str, options: dict[str, Any]) -> None:
 
 
 def _known_options(request: SinkRequest, *known: str, prefix: str | None = None) -> dict[str, Any]:
-    """The options with their names in lower case, as Spark compares them; refuses a path and unknown options."""
+    """Return the options by lower-case name, as Spark compares them; refuse a path and unknown options."""
     if request.target is not None:
         raise InvalidArgumentError(f"the format {request.format} has no path, got {request.target!r}; leave it out")
     given = {name.lower(): value for name, value in request.options.items()}
@@ -420,11 +419,11 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _require_kafka(spark: SparkSession, servers: str) -> None:
-    """Look the connector up, without a connection."""
+    """Check that Spark has the connector, without a connection."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", "any")
     try:
         with without_query_log():
-            reader.load().schema  # noqa: B018 - Connect looks it up only now
+            reader.load().schema  # noqa: B018 - Connect loads the source only now
     except AnalysisException as error:
         if "failed to find data source: kafka" not in str(error).lower():
             raise

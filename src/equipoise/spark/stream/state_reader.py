@@ -1,4 +1,4 @@
-"""Read a checkpoint: keys and states as a DataFrame, and what became of every batch."""
+"""Read the state in a checkpoint as a DataFrame."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ _KEYS_AT_A_TIME = 10_000
 
 
 def read_state(path: str, version: int | None = None, *, spark: SparkSession | None = None) -> DataFrame:
-    """Keys and states of a query: one row for each key, its columns, one column for each state variable, and timers.
+    """Return keys and states of a query: a row for each key, with a column for each state variable, and the timers.
 
     A value state is a struct, a list state an array of them, a map state a map. The query may be running.
 
@@ -33,8 +33,8 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     path
         The query's ``checkpointLocation``.
     version
-        The state after batch ``version - 1``; 0 is the initial state; default the last. As many as ``retain`` said
-        are kept before it.
+        The state after batch ``version - 1``; 0 is the initial state; default the last one. ``retain`` versions
+        before the last are kept.
     spark
         The session; default the active one.
     """
@@ -46,12 +46,12 @@ def read_state(path: str, version: int | None = None, *, spark: SparkSession | N
     chains = [(msgspec.json.encode(chain).decode(),) for _, chain in sorted(table.chains.items())]
     if not chains:
         return session.createDataFrame([], schema)
-    parts = session.createDataFrame(chains, "chain string").repartition(min(len(chains), 64))
-    return parts.mapInArrow(read, schema)
+    groups = session.createDataFrame(chains, "chain string").repartition(min(len(chains), 64))
+    return groups.mapInArrow(read, schema)
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
-    """The session that was given, else the active one."""
+    """Return the given session, or the active one."""
     found = spark or SparkSession.getActiveSession()
     if found is None:
         raise InvalidArgumentError("there is no active Spark session; create one, or pass spark=")

@@ -1,4 +1,4 @@
-"""What runs in every partition of a micro-batch: rows in, files written, one manifest out."""
+"""Run one partition of a micro-batch: process its rows, write its files, return a manifest."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ MANIFEST_SCHEMA = "manifest binary"
 def task(
     batch_spec: BatchSpec, runner: Callable[[BatchSpec], Runner]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``."""
+    """Return the function for ``mapInArrow``, which yields the manifest of the task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         manifest = run_partition(batch_spec, runner(batch_spec), batches)
@@ -34,7 +34,7 @@ def task(
 
 
 def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.RecordBatch]) -> Manifest:
-    """Work on one partition; it changes nothing but new files under names of its own."""
+    """Process one partition; its only effect is new files with unique names."""
     start = time.perf_counter()
     failpoint("task.start")
     storage = Storage(batch_spec.location)
@@ -65,7 +65,7 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
 
 
 def _watching_events(source: SortedRows, event_time: int | None, manifest: Manifest) -> Iterator[Runs]:
-    """The same runs; the latest event time among them goes into the manifest."""
+    """Yield the runs, and note the latest event time in the manifest."""
     for runs in source:
         reduced = partial_buffers_of(runs)
         found = [latest_event_ms(runs, event_time)] if reduced is None else [each.latest_event_ms for each in reduced]

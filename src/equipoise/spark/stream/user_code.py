@@ -24,8 +24,8 @@ Processor = StatefulProcessor | VectorProcessor | Aggregator
 """The three shapes of user code."""
 
 Form = Literal["pandas", "rows"]
-"""What a ``StatefulProcessor`` receives: the frames of ``transformWithStateInPandas``, or the ``Row`` objects of
-``transformWithState``."""
+"""Form of the rows for a ``StatefulProcessor``: frames (``transformWithStateInPandas``) or ``Row`` objects
+(``transformWithState``)."""
 
 
 class UserCode:

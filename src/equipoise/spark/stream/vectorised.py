@@ -1,4 +1,4 @@
-"""User code over many keys at once: Arrow tables in, states fetched and stored in bulk."""
+"""Run user code on many keys at once, with rows and states as Arrow tables."""
 
 import time
 from abc import ABC, abstractmethod
@@ -33,8 +33,8 @@ class KeyBatch:
     Parameters
     ----------
     keys
-        One row for each key, sorted; a key whose rows are many may come again in a later batch of the same micro-batch,
-        and then its state is what was stored for it before.
+        One row for each key, sorted. A key with many rows may appear again in a later batch of the same micro-batch;
+        its state is then the one stored before.
     rows
         The rows, in the order of their keys.
     offsets
@@ -99,14 +99,14 @@ class KeyBatch:
 
 
 class VectorProcessor(ABC):
-    """User code that works on many keys at once; the fastest form."""
+    """User code that processes many keys at once; the fastest form."""
 
     stateSchema: StructType | str  # noqa: N815 - as Spark names schemas
     """Schema of the state of one key."""
 
     @abstractmethod
     def process(self, batch: KeyBatch) -> pa.Table | None:
-        """Look at the rows and states of many keys, store new states, and give output rows or ``None``."""
+        """Process the rows and states of many keys, store new states, and return output rows or ``None``."""
 
     def close(self) -> None:  # noqa: B027 - a processor need not clean up
         """Clean up."""
@@ -125,7 +125,7 @@ class VectorRunner(Runner):
         """Call ``process`` for each record batch."""
         for runs in rows:
             yield int(runs.groups[0])
-            spans = self._spans(runs, view_of)  # opening the groups is not counted as work on their rows
+            spans = self._spans(runs, view_of)  # opening groups does not count as work on rows
             start = time.perf_counter()
             batch = self._key_batch(runs, spans)
             output = self._stored_rows(batch) if self._batch_spec.initial else self._process(batch, runs)
@@ -150,7 +150,7 @@ class VectorRunner(Runner):
             raise self._failed(runs, error) from error
 
     def _stored_rows(self, batch: KeyBatch) -> pa.Table | None:
-        """Store the rows themselves, which have the columns of the state; nothing is given out."""
+        """Store the rows of the initial state as states; they have its columns."""
         if batch.exists.any() or batch.rows.num_rows > len(batch):
             raise InvalidArgumentError(
                 "initialState has several rows for one key; give one row, its state, for each key"
@@ -159,7 +159,7 @@ class VectorRunner(Runner):
         return None
 
     def _spans(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
-        """The groups of a record batch, each with the entry keys of its runs."""
+        """Return the groups of a record batch, each with the entry keys of its runs."""
         entries = [
             entry_key(entry_prefix(fingerprint, key), self._spec.tag)
             for fingerprint, key in zip(runs.fingerprints.tolist(), runs.encoded, strict=True)
@@ -224,7 +224,7 @@ class VectorRunner(Runner):
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
     if not isinstance(output, pa.Table):
-        raise InvalidArgumentError(f"process must give a pyarrow.Table or None, got a {type(output).__name__}")
+        raise InvalidArgumentError(f"process must return a pyarrow.Table or None, got a {type(output).__name__}")
     missing = set(schema.names) - set(output.column_names)
     if missing:
         raise InvalidArgumentError(
