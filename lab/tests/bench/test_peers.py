@@ -133,5 +133,10 @@ def test_the_quick_form_runs_to_its_end_and_writes_its_page(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     text = page.read_text(encoding="utf-8")
-    for heading in ("# Side by side with other ways", "## Over executors", "## Over keys in state", "## Where another way is faster"):
+    for heading in (
+        "# Side by side with other ways",
+        "## Over executors",
+        "## Over keys in state",
+        "## Where another way is faster",
+    ):
         assert heading in text
