@@ -59,7 +59,18 @@ class Collected:
         return [row for batch in sorted(self.batches) for row in self.batches[batch]]
 
 
-def operated(stream, key, processor, schema, partitions=None, *, timeMode="none", initialState=None, **options):  # noqa: N803 - Spark's own names
+def operated(
+    stream,
+    key,
+    processor,
+    schema,
+    partitions=None,
+    *,
+    timeMode="none",  # noqa: N803 - Spark's own name
+    initialState=None,  # noqa: N803 - Spark's own name
+    form="pandas",
+    **options,
+):
     """``balance`` with the operator that fits the processor."""
     names = [key] if isinstance(key, str) else key
     groups = balance(stream, *names, numPartitions=partitions, **options)
@@ -67,7 +78,8 @@ def operated(stream, key, processor, schema, partitions=None, *, timeMode="none"
         return groups.aggregate(processor, schema, initialState)
     if isinstance(processor, VectorProcessor):
         return groups.process(processor, schema, initialState)
-    return groups.transformWithStateInPandas(processor, schema, "update", timeMode, initialState)
+    operator = groups.transformWithState if form == "rows" else groups.transformWithStateInPandas
+    return operator(processor, schema, "update", timeMode, initialState)
 
 
 def begun(made, sink, checkpoint, trigger=None, name=None):

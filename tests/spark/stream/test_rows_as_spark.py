@@ -256,5 +256,5 @@ def test_only_a_stateful_processor_takes_rows():
         def finish(self, key, buffer):
             return None
 
-    with pytest.raises(InvalidArgumentError, match="transformWithState needs a StatefulProcessor, got Nothing"):
+    with pytest.raises(InvalidArgumentError, match="transformWithState needs a StatefulProcessor, got a Nothing"):
         local(Nothing())

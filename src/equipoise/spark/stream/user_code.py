@@ -67,8 +67,6 @@ class UserCode:
             self._initial = _names(schema)
             self.aggregator = processor if processor.can_merge else None
             processor = AggregatorProcessor(processor, schema, output_columns)
-        if form == "rows":  # the runner of the Row form is chosen here
-            raise InvalidArgumentError("transformWithState has no runner; use transformWithStateInPandas")
         if isinstance(processor, StatefulProcessor):
             self.runner: RunnerFactory = partial(_runner_of(processor, form), processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)
