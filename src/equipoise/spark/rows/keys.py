@@ -1,6 +1,5 @@
 """The key of a DataFrame: one or more columns, checked before any work is done."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
@@ -168,7 +168,7 @@ def translated(df: DataFrame, role: str) -> Iterator[None]:
 @contextmanager
 def _without_query_log() -> Iterator[None]:
     """Keep pyspark from logging the JSON of an error that is caught in the block."""
-    logger = logging.getLogger(_QUERY_LOGGER)
+    logger = PySparkLogger.getLogger(_QUERY_LOGGER)  # a plain logger of this name would break pyspark's calls
     was_disabled, logger.disabled = logger.disabled, True
     try:
         yield
