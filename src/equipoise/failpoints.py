@@ -33,6 +33,8 @@ POINTS = {
     "driver.late-commit": "the commit record of a query that was taken over exists, and counts",
     "driver.after-commit": "the batch is committed",
     "driver.before-sink": "the batch is not delivered",
+    "driver.before-list": "the transformed rows are in files that no list names",
+    "driver.after-list": "a list names the files of the transformed rows, none is copied",
     "driver.after-sink": "the batch is delivered, Spark has not recorded it yet",
     "driver.before-summary": "the log is about to be summarised",
     "driver.in-summary": "the summary is written, the batch log is not",

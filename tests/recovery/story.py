@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -36,8 +37,10 @@ from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery, balance, read_state
 from equipoise.spark.stream import engine, jobs, sinks
 from equipoise.spark.stream.delivery import FileSink
+from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.starting import start_query
 from equipoise.spark.stream.task import run_partition
+from equipoise.spark.stream.transformed_files import TransformedFiles
 from equipoise.state import fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.storage import Storage
@@ -231,12 +234,25 @@ class Watched(FileSink):
         wish_partitions(self._folder, delivery.batch)
 
 
+def write_shuffled(delivery):
+    """A transformation of the output that gives other files each time: the rows in any order."""
+    rows, files = delivery.rows(), []
+    order = np.random.default_rng().permutation(rows.num_rows)
+    for part in np.array_split(order, np.random.default_rng().integers(1, 3)):
+        with Outputs(delivery.storage, delivery.batch + 1, rows.schema, "UTC") as outputs:
+            outputs.add_table(rows.take(part))
+            files += outputs.finish()
+    return files
+
+
 class Local(LocalQuery):
     """A query without Spark that keeps every delivery."""
 
-    def use_parquet(self, folder, pause):
+    def use_parquet(self, folder, pause, *, transformed):
         """Deliver to files in place of ``out``."""
-        sink = Watched(sinks.parquet(str(folder / "delivered")), folder, pause, super()._receive)
+        files = sinks.parquet(str(folder / "delivered"))
+        files = TransformedFiles(files, write_shuffled) if transformed else files
+        sink = Watched(files, folder, pause, super()._receive)
         self._settings = dataclasses.replace(self._settings, sink=sink)
         self._engine = self._new_engine()
 
@@ -289,8 +305,8 @@ def plain(row):
 def run_locally(folder, ledger, options, given):
     """The whole query in this process; gives the state at its end."""
     with Local(ledger, "k", ROWS, OUTPUT, str(folder / "cp"), numPartitions=2, **options) as query:
-        if given.sink == "parquet":
-            query.use_parquet(folder, Pause(folder, given.pause_at))
+        if given.sink != "function":
+            query.use_parquet(folder, Pause(folder, given.pause_at), transformed=given.sink == "transformed")
         for path in sorted(folder.glob("in/*.parquet"), key=lambda path: int(path.stem))[query.batch :]:
             query.process(pd.read_parquet(path))
         return [
@@ -312,9 +328,12 @@ def run_on_spark(folder, ledger, options, given):
     stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     groups = balance(stream, "k", numPartitions=2, **options)
     made = groups.transformWithStateInPandas(ledger, OUTPUT, "update", "none")
+    if given.sink == "transformed":
+        made = made.transform(lambda df: df.orderBy(F.rand()))
     pause = Pause(folder, given.pause_at)
     real = {
         "parquet": lambda: sinks.parquet(str(folder / "delivered")),
+        "transformed": lambda: sinks.parquet(str(folder / "delivered")),
         "table": lambda: sinks.table("story", path=str(folder / "delivered")),
     }.get(given.sink)
     sink = Watched(real(), folder, pause) if real else sink_into(folder, given.sink_fails_at, pause)
@@ -350,6 +369,6 @@ if __name__ == "__main__":
     parser.add_argument("--twice", action="store_true", help="run every task twice at the same time")
     parser.add_argument("--wait-value", type=int, default=-1, help="on this value wait until the file 'go' is there")
     parser.add_argument("--sink-fails-at", type=int, default=-1, help="batch that the sink fails on, once")
-    parser.add_argument("--sink", choices=["function", "parquet", "table"], default="function")
+    parser.add_argument("--sink", choices=["function", "parquet", "table", "transformed"], default="function")
     parser.add_argument("--pause-at", type=int, default=-1, help="batch in whose sink the process stops itself, once")
     main(parser.parse_args())

@@ -48,6 +48,15 @@ DRIVER_KILLS = {
     ),
 }
 """Kills one start after the other, each group on one checkpoint."""
+LIST_KILLS = (
+    "driver.before-list",
+    "driver.after-list",
+    "driver.before-list:3",
+    "driver.after-list:2",
+    "driver.after-sink:2",
+    "driver.in-garbage",
+)
+"""The same where the output is transformed: only then its files are listed."""
 
 
 def test_workers_killed_at_every_point_are_replaced(make_story):
@@ -77,6 +86,16 @@ def test_a_process_killed_at_every_point_writes_every_row_once(make_story, point
     story = make_story(batches=10)
     killed_at_every_point(story, points, "--local", "--sink", "parquet")
     assert all(path.suffix == ".parquet" for path in (story.folder / "delivered").iterdir())
+
+
+def test_a_process_killed_around_its_list_of_transformed_files_writes_every_row_once(make_story):
+    """The transformation gives other bytes each time."""
+    killed_at_every_point(make_story(batches=10), LIST_KILLS, "--local", "--sink", "transformed")
+
+
+@pytest.mark.long
+def test_a_driver_killed_around_its_list_of_transformed_files_writes_every_row_once(make_story):
+    killed_at_every_point(make_story(batches=10), LIST_KILLS, "--sink", "transformed")
 
 
 def test_a_driver_killed_after_its_delivery_writes_every_row_once(make_story):
@@ -110,7 +129,7 @@ def killed_at_every_point(story, points, *options):
 
 
 def test_a_driver_or_a_worker_is_killed_at_every_point_there_is():
-    killed = {point.partition(":")[0] for points in DRIVER_KILLS.values() for point in points}
+    killed = {point.partition(":")[0] for points in (*DRIVER_KILLS.values(), LIST_KILLS) for point in points}
     assert killed | set(TASK_POINTS) | SPOOL_POINTS | COMPACTION_POINTS | LATE_POINTS == set(POINTS)
 
 

@@ -316,6 +316,8 @@ def test_bad_input_is_reported(rows):
         planned_aggregate(df, top, OUTPUT, 4)
     with pytest.raises(InvalidArgumentError, match="'digit' is computed; add it with withColumn first"):
         balance(df, (F.col("key") % 10).alias("digit")).aggregate(Moments(), OUTPUT)
+    with pytest.raises(InvalidArgumentError, match="'key' is computed; add it with withColumn first"):
+        balance(df, (F.col("key") % 10).alias("key")).aggregate(Moments(), OUTPUT)
     with pytest.raises(InvalidArgumentError, match="split= needs measured loads"):
         planned_aggregate(df, Moments(), OUTPUT, 4, split=2, plan=uniform_plan(4))
     empty = planned_aggregate(df.where("false"), Moments(), OUTPUT, 4)

@@ -152,6 +152,8 @@ def test_a_cogroup_takes_groups_of_spark_and_of_balance(df, make):
 def test_a_cogroup_refuses_what_it_cannot_place(df):
     with pytest.raises(InvalidArgumentError, match=r"grouped by 'digit', which is computed; use balance\(df"):
         balance(df, "k").cogroup(df.groupBy((F.col("k") % 10).alias("digit")))
+    with pytest.raises(InvalidArgumentError, match=r"grouped by 'k', which is computed; use balance\(df"):
+        balance(df, "k").cogroup(df.groupBy((F.col("k") % 10).alias("k")))
     with pytest.raises(InvalidArgumentError, match="or a DataFrame, got str"):
         balance(df, "k").cogroup("k")
 

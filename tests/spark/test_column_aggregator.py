@@ -168,6 +168,17 @@ def test_large_whole_numbers_stay_whole_beside_null_and_do_not_overflow_unnotice
     assert mean.finish((), mean.reduce(mean.zero(), pa.table({"id": [2**62] * 3}))) == (2.0**62,)
 
 
+def test_sums_of_decimals_keep_all_38_digits():
+    """Python's own decimals round to 28 digits."""
+    schema = StructType([StructField("k", StringType()), StructField("c", DecimalType(38, 4))])
+    totals = ColumnAggregator([Aggregate("sum", "c", "total"), Aggregate("avg", "c", "mean")], schema)
+    value = Decimal("123456789012345678901234567890.1234")
+    rows = pa.table({"k": ["a", "a"], "c": pa.array([value, value], pa.decimal128(38, 4))})
+    one = totals.reduce(totals.zero(), rows)
+    assert totals.finish(("a",), one) == ("a", Decimal("246913578024691357802469135780.2468"), value)
+    assert totals.finish(("a",), totals.merge(one, one))[1] == Decimal("493827156049382715604938271560.4936")
+
+
 def test_floats_are_summed_as_doubles_and_compared_as_floats():
     totals = ColumnAggregator([Aggregate("sum", "f", "s"), Aggregate("max", "f", "m")], LARGE)
     rows = pa.table({"f": pa.array([2.0**24, 1.0, 1.0], pa.float32())})

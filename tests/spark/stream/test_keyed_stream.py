@@ -74,8 +74,13 @@ def test_arguments_that_cannot_be_are_refused_by_name(rates):
         groups.process(Total, "k long, v long")
     with pytest.raises(InvalidArgumentError, match="the schema 'n lon g' is neither a StructType nor a DDL string"):
         groups.transformWithStateInPandas(Total(), "n lon g", "update", "none")
-    with pytest.raises(InvalidArgumentError, match="key 'k2' is not a column; add it with withColumn first"):
-        balance(rates, (F.col("k") + 1).alias("k2"))
+    for name in ("k2", "k"):
+        with pytest.raises(InvalidArgumentError, match=f"stream needs key .* {name!r} is computed; add it with"):
+            balance(rates, (F.col("k") + 1).alias(name))
+    nested = rates.withColumn("s", F.struct(F.lit("other").alias("k")))
+    with pytest.raises(InvalidArgumentError, match="'k' is computed; add it with withColumn first"):
+        balance(nested, "s.k")
+    assert balance(rates, F.col("k"), rates["v"]).count().columns == ["k", "v", "count"]
 
 
 def test_initial_state_may_be_grouped_as_spark_takes_it(spark, feed, begin, collected, tmp_path):

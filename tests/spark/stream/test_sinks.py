@@ -37,7 +37,7 @@ class Checkpoint:
                 output.add_table(pa.table([list(values), [f"text {value}" for value in values]], schema=SCHEMA))
                 made += output.finish()
         empty = no_rows if self.spark is None else lambda: rows(self.spark)
-        return Delivery(number, self.storage, made, no_rows, empty, check=lambda: None)
+        return Delivery(number, 1, self.storage, made, no_rows, empty, check=lambda: None)
 
 
 @pytest.fixture

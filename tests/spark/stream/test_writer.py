@@ -3,6 +3,7 @@
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from equipoise import InvalidArgumentError, UserFunctionError
 from equipoise.spark import Aggregator, StreamWriter, balance
 from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery
-from equipoise.spark.stream.transformed_files import TransformedFiles
+from equipoise.spark.stream.transformed_files import TransformedFiles, write_transformed
 from equipoise.storage import Storage
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -202,13 +203,14 @@ def test_a_batch_whose_transformed_files_are_listed_is_not_transformed_again(spa
         return spark.range(100).select(F.rand().alias("x"))
 
     schema = spark.range(0).select(F.rand().alias("x")).toArrow().schema
-    delivery = Delivery(3, storage, [], rows, lambda: spark.range(0), check=lambda: None)
+    write = partial(write_transformed, schema)
+    delivery = Delivery(3, 1, storage, [], rows, lambda: spark.range(0), check=lambda: None)
     for _ in range(2):
-        TransformedFiles(sinks.parquet(f"{tmp_path}/out"), schema).deliver(delivery)
+        TransformedFiles(sinks.parquet(f"{tmp_path}/out"), write).deliver(delivery)
     first = {path.name: path.read_bytes() for path in Path(tmp_path, "out").iterdir()}
     assert asked == [1]
     shutil.rmtree(tmp_path / "out")
-    TransformedFiles(sinks.parquet(f"{tmp_path}/out"), schema).deliver(delivery)
+    TransformedFiles(sinks.parquet(f"{tmp_path}/out"), write).deliver(delivery)
     assert {path.name: path.read_bytes() for path in Path(tmp_path, "out").iterdir()} == first
 
 
@@ -217,7 +219,8 @@ def test_a_driver_that_was_taken_over_delivers_nothing_transformed(spark, tmp_pa
         raise RuntimeError("another query has taken over")
 
     rows = spark.range(5)
-    delivery = Delivery(0, Storage(str(tmp_path / "cp")), [], lambda: rows, lambda: rows, check=taken_over)
+    delivery = Delivery(0, 1, Storage(str(tmp_path / "cp")), [], lambda: rows, lambda: rows, check=taken_over)
+    write = partial(write_transformed, rows.toArrow().schema)
     with pytest.raises(RuntimeError, match="taken over"):
-        TransformedFiles(sinks.parquet(f"{tmp_path}/out"), rows.toArrow().schema).deliver(delivery)
+        TransformedFiles(sinks.parquet(f"{tmp_path}/out"), write).deliver(delivery)
     assert not (tmp_path / "out").exists()

@@ -64,7 +64,7 @@ def _files(storage: Storage, size: int, seed: int) -> list[OutputFile]:
 def _delivered(storage: Storage, files: list[OutputFile], batch: int, path: str) -> float:
     sink = sinks.parquet(path)
     start = time.perf_counter()
-    sink.deliver(Delivery(batch, storage, files, rows=lambda: None, empty=lambda: None, check=lambda: None))
+    sink.deliver(Delivery(batch, 1, storage, files, rows=lambda: None, empty=lambda: None, check=lambda: None))
     return time.perf_counter() - start
 
 

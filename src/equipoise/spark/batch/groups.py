@@ -308,13 +308,16 @@ class BalancedGroups(Explained):
             raise InvalidArgumentError(
                 f"cogroup takes balance(...), df.groupBy(...) or a DataFrame, got {type(other).__name__}"
             )
-        names, source = other.count().columns[:-1], other._df  # noqa: SLF001 - as pyspark's own cogroup reads it
-        computed = [name for name in names if name not in source.columns]
-        if computed:
+        counted, source = other.count(), other._df  # noqa: SLF001 - as pyspark's own cogroup reads it
+        names = counted.columns[:-1]
+        computed = next((name for name in names if name not in source.columns), None)
+        key = resolve_key(source, names) if computed is None else None
+        if key is None or not counted.sameSemantics(source.groupBy(*key.columns).count()):
             raise InvalidArgumentError(
-                f"the other side is grouped by {computed[0]!r}, which is computed; use balance(df, ...) for that side"
+                f"the other side is grouped by {computed or ', '.join(names)!r}, which is computed; use "
+                "balance(df, ...) for that side"
             )
-        return source, resolve_key(source, names)
+        return source, key
 
     def _warn_of_a_second_exchange(self) -> None:
         if str(self._df.sparkSession.conf.get(_SECOND_EXCHANGE, "false")).lower() == "true":

@@ -1,11 +1,11 @@
 """Let Spark analyse columns, and translate what its analyser refuses into an ``InvalidArgumentError``."""
 
-import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
@@ -70,7 +70,8 @@ def refusing(what: str) -> Iterator[None]:
 @contextmanager
 def without_query_log() -> Iterator[None]:
     """Keep pyspark from logging the JSON of an error that is caught in the block."""
-    loggers = [logging.getLogger(name) for name in _QUERY_LOGGERS]
+    # a plain logger of these names would break pyspark's own calls
+    loggers = [PySparkLogger.getLogger(name) for name in _QUERY_LOGGERS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

@@ -1,6 +1,7 @@
 """Aggregate columns by count, sum, minimum, maximum and mean, as Spark's ``agg`` does."""
 
 import decimal
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -105,7 +106,7 @@ class ColumnAggregator(Aggregator):
             fields, kind = self._fields_of(each)
             self._results.append((each, kind, [self._place(field) for field in fields]))
         self.bufferSchema = StructType([StructField(f"_{n}", each.type) for n, each in enumerate(self._fields)])
-        self._mergers = [_merger(each.function) for each in self._fields]
+        self._mergers = [_merger(each) for each in self._fields]
 
     def output_schema(self, key: Sequence[str]) -> StructType:
         """Return the schema of the results."""
@@ -217,10 +218,10 @@ def _decimal_sum(values: Sequence[decimal.Decimal]) -> decimal.Decimal:
         return sum(values, decimal.Decimal(0))
 
 
-def _merger(function: str) -> Callable[[Any, Any], Any]:
-    if function not in {"min", "max"}:
-        return lambda one, other: one + other
-    return _smaller if function == "min" else _larger
+def _merger(field: _Field) -> Callable[[Any, Any], Any]:
+    if field.function in {"min", "max"}:
+        return _smaller if field.function == "min" else _larger
+    return _DECIMALS.add if isinstance(field.type, DecimalType) else operator.add
 
 
 def _smaller(one: Any, other: Any) -> Any:

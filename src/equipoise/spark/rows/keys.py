@@ -113,8 +113,8 @@ def named_key(df: DataFrame, key: Key, purpose: str) -> Key:
     purpose
         What needs the columns, for the message.
     """
-    for name in key.names:
-        if name not in df.columns:
+    for given, name in zip(key.columns, key.names, strict=True):
+        if name not in df.columns or not df.select(given).sameSemantics(df.select(as_column(df, name))):
             raise InvalidArgumentError(
                 f"{purpose} needs key columns that the DataFrame has, and {name!r} is computed; add it with "
                 "withColumn first"

@@ -23,6 +23,8 @@ class Delivery:
     ----------
     batch
         Number of the batch.
+    epoch
+        Epoch of the query that delivers it.
     storage
         The checkpoint.
     files
@@ -36,6 +38,7 @@ class Delivery:
     """
 
     batch: int
+    epoch: int
     storage: Storage
     files: list[OutputFile]
     rows: Callable[[], Any]

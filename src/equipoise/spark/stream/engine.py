@@ -163,6 +163,7 @@ class Engine(Generic[Rows]):
 
         delivery = Delivery(
             commit.batch,
+            epoch.number,
             storage,
             commit.outputs,
             output,

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.cluster import default_partitions, task_slots
-from equipoise.spark.rows.keys import Key, as_column
+from equipoise.spark.rows.keys import Key, as_column, named_key
 from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
 from equipoise.spark.stream.jobs import Reduction
 from equipoise.spark.stream.options import StreamOptions
@@ -77,9 +77,7 @@ class Pipeline:
 
 def require_columns(stream: DataFrame, key: Key, options: StreamOptions) -> None:
     """Refuse key and order columns that the stream does not have, or that Spark cannot sort by."""
-    for name in key.names:
-        if name not in stream.columns:
-            raise InvalidArgumentError(f"key {name!r} is not a column; add it with withColumn first")
+    named_key(stream, key, "a stream")
     for name in options.order_by:
         if name not in stream.columns:
             raise InvalidArgumentError(f"orderBy column {name!r} does not exist; there are {', '.join(stream.columns)}")

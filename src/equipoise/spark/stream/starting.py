@@ -21,7 +21,7 @@ from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.opening import open_query
 from equipoise.spark.stream.pipeline import Pipeline, SourceClient, output_schemas
 from equipoise.spark.stream.query import StatefulQuery
-from equipoise.spark.stream.transformed_files import TransformedFiles
+from equipoise.spark.stream.transformed_files import TransformedFiles, write_transformed
 from equipoise.state.halves import SPARK
 from equipoise.storage import Storage
 
@@ -53,7 +53,7 @@ def start_query(
         sink.prepare(empty)
         if pipeline.query.transformations:
             _, schema = output_schemas(SparkSchemas(pipeline.spark), empty.schema)
-            sink = TransformedFiles(sink, schema)
+            sink = TransformedFiles(sink, partial(write_transformed, schema))
     storage = Storage(checkpoint)
     options = pipeline.options
     opened = open_query(

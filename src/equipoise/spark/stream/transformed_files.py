@@ -1,23 +1,25 @@
 """Deliver transformed rows to a sink that copies files, exactly once.
 
 A file sink copies the committed files of a batch. Transformations make other rows, and running them twice may give
-other bytes. So the transformed rows are written to files of their own, and one list of them, which names each file with
-its SHA-256, is created if it does not exist yet. The sink copies the files of the list.
+other bytes. So the transformed rows are written to files of their own, and a list names each file with its SHA-256. A
+driver delivers the files of the list with the highest epoch. It first writes that list again under its own epoch, and
+then checks that it was not taken over.
 
-A driver reads or creates the list and then checks that it was not taken over. If it was not, every later driver finds
-this very list as long as the batch may be delivered again. If it was, it stops before the first copy. The files and the
-list lie in ``outputs/<version>``, which the garbage collector deletes when the batch can no longer be asked for.
+A driver that passes the check copies the files of its list, and every later driver finds this list, or a repetition of
+it with a higher epoch. A driver that fails the check copies nothing, and its list, which has a lower epoch than the
+driver that took over, does not count once that one has written its own. This needs no file that is created only if it
+is absent, which some stores do not have. The files and the lists lie in ``outputs/<version>``, which the garbage
+collector deletes when the batch can no longer be asked for.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
-from equipoise.errors import AlreadyExistsError, DamagedError
+from equipoise.errors import DamagedError
+from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.spark.stream.delivery import Delivery, FileSink
 from equipoise.spark.stream.outputs import FOLDER, Outputs
@@ -35,36 +37,48 @@ class TransformedFiles(FileSink):
     ----------
     sink
         The file sink.
-    schema
-        Arrow schema of the transformed rows.
+    write
+        Writes the transformed rows of a batch to files below ``outputs/<version>`` of the checkpoint.
     """
 
-    def __init__(self, sink: FileSink, schema: pa.Schema) -> None:
-        self._sink, self._schema = sink, schema
-
-    def prepare(self, empty: DataFrame) -> None:
-        """Prepare the file sink."""
-        self._sink.prepare(empty)
+    def __init__(self, sink: FileSink, write: Callable[[Delivery], list[OutputFile]]) -> None:
+        self._sink, self._write = sink, write
 
     def deliver(self, delivery: Delivery) -> None:
-        """Write the transformed rows unless a list of their files exists, and deliver the files of the list."""
-        path = f"{FOLDER}/{delivery.batch + 1:020d}/{_KIND}"
-        if not delivery.storage.exists(path):
-            files = self._written(delivery)
-            with suppress(AlreadyExistsError):  # another driver came first; its files are delivered
-                delivery.storage.create(path, seal(_KIND, _FORMAT, msgspec.to_builtins(files)))
-        listed = _listed(delivery.storage, path)
+        """Deliver the files of the last list; without one, write the transformed rows first."""
+        files = self._listed(delivery)
         delivery.check()
-        self._sink.deliver(replace(delivery, files=listed))
+        self._sink.deliver(replace(delivery, files=files))
 
-    def _written(self, delivery: Delivery) -> list[OutputFile]:
-        rows: DataFrame = delivery.rows()
-        write = _file_writer(delivery.storage.location, delivery.batch + 1, self._schema)
-        answers = rows.mapInArrow(write, _FILE_SCHEMA).collect()  # in the order of the partitions
-        return [msgspec.msgpack.decode(answer.file, type=OutputFile) for answer in answers]
+    def _listed(self, delivery: Delivery) -> list[OutputFile]:
+        """Return the files of the last list, after repeating it under the epoch of this driver."""
+        storage, folder = delivery.storage, f"{FOLDER}/{delivery.batch + 1:020d}"
+        own = f"{_KIND}-{delivery.epoch:010d}"
+        last = max((name for name in storage.names(folder) if name.startswith(f"{_KIND}-")), default=None)
+        files = self._write(delivery) if last is None else _read(storage, f"{folder}/{last}")
+        if last != own:
+            failpoint("driver.before-list")
+            storage.write(f"{folder}/{own}", seal(_KIND, _FORMAT, msgspec.to_builtins(files)))
+            failpoint("driver.after-list")
+        return files
 
 
-def _listed(storage: Storage, path: str) -> list[OutputFile]:
+def write_transformed(schema: pa.Schema, delivery: Delivery) -> list[OutputFile]:
+    """Write the transformed rows of a batch in one Spark job; return the files in the order of the partitions.
+
+    Parameters
+    ----------
+    schema
+        Arrow schema of the transformed rows.
+    delivery
+        The batch.
+    """
+    write = _file_writer(delivery.storage.location, delivery.batch + 1, schema)
+    answers = delivery.rows().mapInArrow(write, _FILE_SCHEMA).collect()
+    return [msgspec.msgpack.decode(answer.file, type=OutputFile) for answer in answers]
+
+
+def _read(storage: Storage, path: str) -> list[OutputFile]:
     try:
         return msgspec.convert(unseal(_KIND, _FORMAT, storage.read(path)), list[OutputFile])
     except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 MODELS = ("local", "hdfs", "conditional", "plain")
 """Kinds of stores."""
 
-SINKS = ("parquet", "table", "function")
+SINKS = ("parquet", "table", "function", "transformed")
 """Kinds of sinks."""
 
 FAULTS = {

@@ -17,6 +17,7 @@ from equipoise.hashing import fingerprint
 from equipoise.names import unique_name
 from equipoise.plan import Plan
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
+from equipoise.spark.stream.delivery import Delivery
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.local_jobs import group_numbers
 from equipoise.spark.stream.outputs import FOLDER
@@ -91,6 +92,32 @@ class SimulatedOutput:
         return sorted(row for data in read for row in json.loads(data))
 
 
+class RandomTransformation:
+    """Writes the output of a batch with other bytes, in other files, each time; the stand-in for user code.
+
+    Parameters
+    ----------
+    draw
+        Draws the number of files.
+    """
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def __call__(self, delivery: Delivery) -> list[OutputFile]:
+        """Write the rows of a batch, with a name that is new each time in every row."""
+        rows = [[*row, unique_name()] for row in delivery.rows().collect()]
+        cut = self._draw.randint(0, len(rows))
+        return [_write(delivery.storage, delivery.batch + 1, part) for part in (rows[:cut], rows[cut:]) if part]
+
+
+def _write(storage: Storage, version: int, rows: list[list[Any]]) -> OutputFile:
+    path = f"{FOLDER}/{version:020d}/{unique_name()}.parquet"
+    with storage.writing(path) as file:
+        file.write(json.dumps(rows).encode())
+    return OutputFile(path, file.size, file.sha256, len(rows))
+
+
 def _ignoring_failures(task: Callable[[], object]) -> None:
     """Run a task whose driver may be gone, with the files that it would read: it may fail, loudly."""
     try:
@@ -117,10 +144,7 @@ def run_task(rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int, stor
             meter.add(np.array([number]), np.array([fingerprint(key)]), count, count * _SECONDS_A_ROW)
         groups.finish(manifest)
     if outputs:
-        path = f"{FOLDER}/{batch_spec.version:020d}/{unique_name()}.parquet"
-        with storage.writing(path) as file:
-            file.write(json.dumps(outputs).encode())
-        manifest.outputs = [OutputFile(path, file.size, file.sha256, len(outputs))]
+        manifest.outputs = [_write(storage, batch_spec.version, outputs)]
     meter.report(manifest)
     failpoint("task.end")
     return manifest
