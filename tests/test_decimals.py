@@ -9,6 +9,10 @@ from equipoise.decimals import cast
 from equipoise.microbatch.arrow_messages import Bounds
 from equipoise.microbatch.arrow_rows import ArrowRows
 from equipoise.microbatch.json_lines import parse_lines
+from equipoise.spark import LocalQuery
+from equipoise.spark.batch.reduction import FunctionReduction, PartialFunction
+from equipoise.spark.rows.column_aggregator import Aggregate, ColumnAggregator
+from equipoise.spark.stream.local import LocalSchemas
 
 KIND = pa.decimal128(38, 18)
 SCHEMA = pa.schema({"p": KIND})
@@ -65,3 +69,27 @@ def test_decimals_that_fit_are_those_of_arrow(column):
     table, schema = pa.table({"p": pa.array(column)}), pa.schema({"p": pa.decimal128(38, 4)})
     assert cast(table, schema).equals(table.cast(schema))
     assert cast(table, table.schema).equals(table)
+
+
+def wide(text):
+    return pa.table({"p": pa.array([Decimal(text)], pa.decimal128(22, 1))})
+
+
+def test_tables_of_user_functions_are_converted_without_overflow():
+    def converted(given):
+        function = PartialFunction(lambda _: given, lambda rows: rows, SCHEMA, arrow=True)
+        reduction = FunctionReduction(function, LocalSchemas("UTC"), SCHEMA, "UTC")
+        return reduction.table([reduction.whole((), [reduction.partial((), iter([given]))])])
+
+    assert converted(wide(GOOD))["p"][0].as_py() == Decimal(GOOD)
+    with pytest.raises(pa.ArrowInvalid, match="does not fit"):
+        converted(wide(BAD))
+
+
+def test_tables_of_a_local_query_are_converted_without_overflow():
+    rows = pa.schema({"k": pa.int64(), "p": KIND})
+    largest = ColumnAggregator([Aggregate("max", "p", "most")], LocalSchemas("UTC").struct(rows))
+    query = LocalQuery(largest, "k", rows, largest.output_schema(["k"]))
+    assert query.process_arrow(wide(GOOD).append_column("k", [[1]])).to_pylist() == [{"k": 1, "most": Decimal(GOOD)}]
+    with pytest.raises(pa.ArrowInvalid, match="does not fit"):
+        query.process_arrow(wide(BAD).append_column("k", [[1]]))

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from equipoise import decimals
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.pandas_rows import rows_to_arrow, to_arrow, to_pandas
@@ -147,7 +148,7 @@ class FunctionReduction(Reduction):
                 f"the function returned columns {given.column_names}, but the schema has {schema.names}; "
                 f"{', '.join(missing)} missing"
             )
-        return given.select(schema.names).cast(schema)
+        return decimals.cast(given.select(schema.names), schema)
 
 
 def _keyed(function: Callable[..., Any]) -> Callable[[KeyValues, Any], Any]:

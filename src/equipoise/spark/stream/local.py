@@ -14,6 +14,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from equipoise import decimals
 from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
@@ -297,7 +298,7 @@ class LocalQuery(Overridable):
                 f"the rows have no column {missing[0]!r} of inputSchema; they have {_columns(rows)}"
             )
         if isinstance(rows, pa.Table):
-            return rows.select(self._schema.names).cast(self._schema)
+            return decimals.cast(rows.select(self._schema.names), self._schema)
         return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
 
     def _initial(self, rows: pd.DataFrame | pa.Table, keys: tuple[str, ...], code: UserCode) -> pa.Table:
