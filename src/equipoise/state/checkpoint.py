@@ -154,7 +154,7 @@ class Checkpoint:
         known = self.identity()
         if known is not None:
             return known
-        names = self.storage.names("")
+        names = [name for name in self.storage.names("") if not name.startswith(".")]
         if LOG in names:
             raise self._without_identity()
         shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")

@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import InvalidArgumentError, UserFunctionError
-from equipoise.spark import LocalQuery
+from equipoise.spark import LocalQuery, balance
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -26,17 +26,19 @@ def milliseconds(seconds):
 
 
 @pytest.fixture
-def both(ours, collected, conf, tmp_path):
+def both(begin, collected, conf, tmp_path):
     """Run a function on our engine and with Spark's own operator; gives what both sinks got, by batch."""
 
     def run(stream, key, func, schema, state, timeout="NoTimeout"):
+        mine = type(collected)()
         settings = {
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }
         with conf(**settings):
-            processor = group_state_processor(func, state, timeout, stream.columns)
-            mine = ours(stream, key, processor, schema, timeMode=group_state_time_mode(timeout))
+            groups = balance(stream, *key, numPartitions=2, tailGroups=8)
+            own = groups.applyInPandasWithState(func, schema, state, "update", timeout)
+            begin(own, mine, tmp_path / "ours", {"availableNow": True}).awaitTermination()
             made = stream.groupBy(*key).applyInPandasWithState(func, schema, state, "update", timeout)
             writer = made.writeStream.foreachBatch(collected).outputMode("update").trigger(availableNow=True)
             writer.option("checkpointLocation", str(tmp_path / "sparks")).start().awaitTermination()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError, MissingPackageError
 from equipoise.spark.stream import sinks
@@ -227,6 +227,14 @@ SPARK_SCHEMA = StructType.fromJson(
 
 def request(spark, form, target=None, name=None, schema=SPARK_SCHEMA, **options):
     return sinks.SinkRequest(spark, schema, form, target, options, name)
+
+
+def test_columns_of_one_name_are_refused_where_files_are_written(spark, tmp_path):
+    twice = StructType([StructField("n", LongType()), StructField("N", LongType())])
+    for form in ("parquet", "table"):
+        with pytest.raises(InvalidArgumentError, match=r"the output has the column 'n' twice, .*; rename one"):
+            sinks.sink_of(request(spark, form, str(tmp_path), schema=twice))
+    sinks.sink_of(request(spark, "console", schema=twice))
 
 
 def test_an_unknown_format_is_refused_with_those_that_are_known(spark):

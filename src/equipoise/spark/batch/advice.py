@@ -130,6 +130,8 @@ def advice_for(
     plan
         The plan behind ``split`` or, without it, ``whole``.
     """
+    if not loads["hash"].any():
+        return Advice(Action.NOTHING, "there are no rows with a load, so there is nothing to balance", {}, plan)
     count = len(loads["hash"])
     over = {way: time_over_ideal(each, slots, None if operation.splits else hottest) for way, each in loads.items()}
     numbers = {"hottest_share": hottest, **{f"{way}_over_ideal": time for way, time in over.items()}}

@@ -1,7 +1,7 @@
 """Deliver a committed batch to its sink.
 
 A sink is a function of (DataFrame, batch number), or a ``FileSink``, which receives the committed files. Either may
-receive the last batch again after a crash or a stop, with the same rows. Neither has to replace anything.
+receive the last batch again after a crash or a stop, with the same committed rows. Neither has to replace anything.
 """
 
 from abc import ABC, abstractmethod

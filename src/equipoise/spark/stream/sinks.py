@@ -84,6 +84,13 @@ def sink_of(request: SinkRequest) -> Sink:
             f"equipoise cannot write the format {request.format!r}; it writes {', '.join(FORMATS)}; write others with "
             "foreachBatch"
         )
+    lowered = [name.lower() for name in request.schema.names]
+    twice = next((name for name in request.schema.names if lowered.count(name.lower()) > 1), None)
+    if twice is not None and make in {_parquet, _table}:
+        raise InvalidArgumentError(
+            f"the output has the column {twice!r} twice, and Spark cannot read such files; rename one with select or "
+            "withColumn"
+        )
     return make(request)
 
 

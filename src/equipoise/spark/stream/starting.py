@@ -38,7 +38,7 @@ def start_query(
     pipeline
         The query.
     sink
-        Receives the committed rows. After a crash or a stop it may receive the last batch again, with the same rows.
+        Receives the committed rows, transformed. After a crash or a stop it may receive the last batch again.
     checkpoint
         Folder of this query alone: a local path or any URI that ``pyarrow.fs`` and Spark know.
     trigger

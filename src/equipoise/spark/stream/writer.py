@@ -48,7 +48,8 @@ class StreamWriter:
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> "StreamWriter":  # noqa: N802 - Spark's own name
         """Hand each batch to a function of (DataFrame, batch number).
 
-        After a crash or a stop the function may receive the last batch again, with the same rows.
+        After a crash or a stop the function may receive the last batch again, with the same rows if the
+        transformations of the stream are deterministic.
         """
         if not callable(func):
             raise InvalidArgumentError(f"foreachBatch needs a function of (DataFrame, batch number), got {func!r}")
