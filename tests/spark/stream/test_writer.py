@@ -85,6 +85,12 @@ def test_what_cannot_be_is_refused_by_name(counts, ask, said, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_of_format_and_foreachbatch_the_last_call_counts(counts):
+    writer = counts.writeStream.foreachBatch(print).format("orc").option("checkpointLocation", "unused")
+    with pytest.raises(InvalidArgumentError, match="cannot write the format 'orc'"):
+        writer.start("out")
+
+
 def test_options_are_remembered_whatever_their_case_and_the_last_counts(counts):
     writer = counts.writeStream.option("CheckpointLocation", "a").options(checkpointlocation="b", flag=True, none=None)
     assert isinstance(writer, StreamWriter)

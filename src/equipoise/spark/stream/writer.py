@@ -39,10 +39,10 @@ class StreamWriter:
         self._options: dict[str, str] = {}
 
     def format(self, source: str) -> "StreamWriter":
-        """Choose the sink: ``parquet``, ``table``, ``kafka``, ``console`` or ``memory``."""
+        """Choose the sink: ``parquet``, ``table``, ``kafka``, ``console`` or ``memory``; replaces ``foreachBatch``."""
         if not isinstance(source, str):
             raise InvalidArgumentError(f"format must be the name of a format, got {source!r}")
-        self._format = source.lower()
+        self._format, self._function = source.lower(), None
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> "StreamWriter":  # noqa: N802 - Spark's own name
