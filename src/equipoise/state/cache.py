@@ -312,8 +312,8 @@ def _require_trusted(folder: Path) -> None:
 def _unsafe(folder: Path, found: str, advice: str = "") -> StorageError:
     owner = getpass.getuser() if sys.platform == "win32" else f"user {os.geteuid()}"
     return StorageError(
-        f"the cache folder {folder} {found}, expected a folder of {owner} that nobody else can write to; remove it, or "
-        f"{advice}give the query another folder (cache=)"
+        f"the cache folder {folder} {found}, expected a folder of {owner} that no other user can write to; remove it, "
+        f"or {advice}give the query another folder (cache=)"
     )
 
 
