@@ -11,6 +11,7 @@ from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.storage import Storage
+from equipoise.storage.local_disk import LocalDisk
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 
@@ -71,6 +72,15 @@ def test_a_batch_that_comes_again_changes_nothing(checkpoint, tmp_path):
         deliver(sinks.parquet(f"{tmp_path}/out"), batch)
     assert contents(tmp_path / "out") == before
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
+
+
+def test_a_copy_that_exists_is_synced_since_its_writer_may_have_died_before_it_did(checkpoint, tmp_path, monkeypatch):
+    batch = checkpoint.batch(0, [1], [2])
+    deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    synced = []
+    monkeypatch.setattr(LocalDisk, "sync", lambda _, path: synced.append(path))
+    deliver(sinks.parquet(f"{tmp_path}/out"), batch)
+    assert sorted(synced) == sorted(str(path) for path in (tmp_path / "out").iterdir())
 
 
 def test_half_a_batch_is_completed(checkpoint, tmp_path):

@@ -57,6 +57,16 @@ def test_rows_that_are_listed_are_not_transformed_again(deliver):
     assert deliver(1) == deliver(2) == deliver(5) == first
 
 
+def test_a_list_that_this_driver_has_written_is_synced_since_it_may_have_been_stopped_before_it_did(
+    deliver, storage, monkeypatch
+):
+    deliver(1)
+    synced = []
+    monkeypatch.setattr(type(storage), "sync", lambda _, path: synced.append(path))
+    deliver(1)
+    assert f"outputs/{4:020d}/transformed-{1:010d}" in synced
+
+
 def test_a_driver_that_was_taken_over_while_it_transformed_changes_nothing(deliver):
     delivered = []
     with pytest.raises(FencedError):

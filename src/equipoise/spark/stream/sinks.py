@@ -382,6 +382,7 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
             "wrote it, or the checkpoint was taken back to an earlier time; give the query a folder of its own, or "
             "move away the files of the batches that it will deliver again"
         ) from error
+    target.sync(name)  # its writer may have died before it had synced the name
 
 
 def _require_no_options(sink: str, options: dict[str, Any]) -> None:

@@ -56,7 +56,9 @@ class TransformedFiles(FileSink):
         own = f"{_KIND}-{delivery.epoch:010d}"
         last = max((name for name in storage.names(folder) if name.startswith(f"{_KIND}-")), default=None)
         files = self._write(delivery) if last is None else _read(storage, f"{folder}/{last}")
-        if last != own:
+        if last == own:
+            storage.sync(f"{folder}/{own}")  # this driver may have been stopped before it had synced the name
+        else:
             failpoint("driver.before-list")
             storage.write(f"{folder}/{own}", seal(_KIND, _FORMAT, msgspec.to_builtins(files)))
             failpoint("driver.after-list")
