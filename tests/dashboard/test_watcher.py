@@ -258,15 +258,22 @@ def test_a_file_that_cannot_be_read_is_named_and_what_was_read_stays(copied, fil
     assert (kept.status, kept.batches) == (found.status, before.batches)
 
 
-def test_a_record_without_what_every_batch_has_is_damage_too(copied):
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"measures": {}}, "record of version 26"),
+        ({"measures": {"rows": "many"}}, f"{26:020d}.commit"),
+        ({"decision": {"action": "keep"}}, f"{26:020d}.commit"),
+    ],
+)
+def test_a_record_without_what_every_batch_has_is_damage_too(copied, fields, named):
     log = CommitLog(Storage(str(copied)))
     last = log.read(log.head())
     path = Path(copied, "log", f"{last.version:020d}.commit")
-    broken = msgspec.to_builtins(msgspec.structs.replace(last, measures={"rows": "many"}), builtin_types=(bytes,))
-    path.write_bytes(seal("commit", 2, broken))
+    path.write_bytes(seal("commit", 2, msgspec.to_builtins(last, builtin_types=(bytes,)) | fields))
     found = look(copied)
     assert found.status == "damaged"
-    assert "record of version 26" in found.message
+    assert named in found.message
 
 
 def test_a_batch_that_is_committed_and_not_delivered_is_an_alarm(copied):

@@ -3,6 +3,7 @@
 import pytest
 
 from equipoise.errors import DamagedError
+from equipoise.framing import seal
 from equipoise.state import batch_log
 from equipoise.state.group_table import GroupTable
 
@@ -62,6 +63,26 @@ def test_files_that_end_before_the_first_wanted_version_are_not_read(hand, monke
     read.clear()
     assert list(batch_log.stored_rows(hand.storage, 21)) == []
     assert read == []
+
+
+@pytest.mark.parametrize(
+    "crafted",
+    [
+        {},
+        {"version": 5},
+        {"version": 5, "batch": 4, "decision": {}},
+        {"decision": {"action": "keep", "applied": False, "reason": "", "numbers": {"bound": "wide"}}},
+        {"measures": {"rows": "many"}},
+    ],
+)
+def test_a_file_with_a_right_checksum_and_wrong_fields_is_damage(hand, crafted):
+    play(hand, 0, 5)
+    [row] = [row for row in batch_log.rows(hand.storage) if row["version"] == 5]
+    path = f"batch-log/{5:020d}"
+    whole = {"decision", "measures"} >= crafted.keys() > set()
+    hand.storage.write(path, seal("batch-log", 1, [row | crafted if whole else crafted]))
+    with pytest.raises(DamagedError, match=path):
+        list(batch_log.rows(hand.storage))
 
 
 def test_a_damaged_file_is_named(hand):

@@ -1,7 +1,7 @@
 """Decision after each micro-batch: keep the plan, replan, or change the number of partitions."""
 
 from math import hypot, log, sqrt
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict
 
 import msgspec
 import numpy as np
@@ -20,6 +20,17 @@ Action = Literal["keep", "replan", "rescale"]
 
 _FALSE_ALARM = 1e-5  # probability, for each decision, of mistaking an even load for skew
 _ROUNDING = 1e-6  # relative rounding error by which sums may exceed a budget
+
+
+class DecisionRecord(TypedDict):
+    """A decision as it is stored; plans are given by their version."""
+
+    action: str
+    applied: bool
+    reason: str
+    numbers: dict[str, float]
+    plan: NotRequired[int]
+    proposed: NotRequired[int | None]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     numbers: dict[str, float]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> DecisionRecord:
         """Return the decision as plain values for the log; plans are given by their version."""
         return {
             "action": self.action,

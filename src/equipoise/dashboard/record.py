@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from equipoise.dashboard.decisions import timeline
 from equipoise.dashboard.document import Batch, Decision, HotKey, IsolatedKey, PlanFacts, Task, Totals
@@ -30,7 +30,7 @@ ISOLATED = 200
 class _Read(NamedTuple):
     """One version: its row and, while the log has its record, the loads and the next plan."""
 
-    row: dict[str, Any]
+    row: batch_log.Row
     loads: bytes | None
     next_plan: str | None
 

@@ -1,12 +1,10 @@
 """Typed rows of the batch log, and their figures for the document."""
 
-from typing import Any
-
 import msgspec
 
 from equipoise.dashboard.document import Batch, Task
 from equipoise.errors import DamagedError
-from equipoise.state.batch_log import flat_row
+from equipoise.state import batch_log
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +44,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     groups_moved: int | None = None
 
     @classmethod
-    def of(cls, kept: dict[str, Any], location: str) -> "Row":
+    def of(cls, kept: batch_log.Row, location: str) -> "Row":
         """Convert a stored row of the batch log."""
         try:
-            return msgspec.convert(flat_row(kept), cls)
+            return msgspec.convert(batch_log.flat_row(kept), cls)
         except (KeyError, msgspec.ValidationError) as error:
             raise DamagedError(
-                f"the record of version {kept.get('version')} in {location} has an unexpected form: {error}; "
+                f"the record of version {kept['version']} in {location} has an unexpected form: {error}; "
                 "restore it from a copy"
             ) from error
 

@@ -9,14 +9,15 @@ read without Spark, also while the query runs.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
+from equipoise.adapt.controller import DecisionRecord
 from equipoise.errors import DamagedError, FormatError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.commit import Commit
+from equipoise.state.commit import Commit, Measures
 from equipoise.state.halves import undelivered_batch
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
@@ -28,7 +29,20 @@ _NUMBERS = ("bound", "imbalance_before", "imbalance_after", "gain_seconds", "mov
 _COUNTS = ("keys_moved", "groups_moved")
 
 
-def row(commit: Commit) -> dict[str, Any]:
+class Row(TypedDict):
+    """One batch, as it is stored."""
+
+    batch: int
+    version: int
+    time_ms: int
+    watermark_ms: int
+    plan: int
+    next_plan: int
+    decision: DecisionRecord
+    measures: Measures
+
+
+def row(commit: Commit) -> Row:
     """The row of a commit, as it is stored."""
     return {
         "batch": commit.batch,
@@ -53,7 +67,7 @@ def write(log: CommitLog, head: int) -> None:
         log.storage.delete(f"{FOLDER}/{name}")
 
 
-def rows(storage: Storage) -> Iterator[dict[str, Any]]:
+def rows(storage: Storage) -> Iterator[Row]:
     """Rows of all known batches, oldest first: those of the files, then those of the commit log."""
     last = -1
     for each in stored_rows(storage):
@@ -63,7 +77,7 @@ def rows(storage: Storage) -> Iterator[dict[str, Any]]:
         yield row(commit)
 
 
-def stored_rows(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
+def stored_rows(storage: Storage, first: int = 0) -> Iterator[Row]:
     """Rows of the files from version ``first`` on, oldest first; files that end before it are not read."""
     last = first - 1
     for name in _files(storage):
@@ -71,12 +85,12 @@ def stored_rows(storage: Storage, first: int = 0) -> Iterator[dict[str, Any]]:
             continue
         path = f"{FOLDER}/{name}"
         try:
-            kept = msgspec.convert(unseal(FOLDER, _FORMAT_VERSION, storage.read(path)), list[dict[str, Any]])
+            kept = msgspec.convert(unseal(FOLDER, _FORMAT_VERSION, storage.read(path)), list[Row])
         except (msgspec.ValidationError, FormatError) as error:
             kind = UnknownFormatError if isinstance(error, UnknownFormatError) else DamagedError
             raise kind(f"{storage.at(path)}: {error}; the query does not need it: it may be deleted") from error
-        if not kept or kept[-1].get("version") != int(name):
-            found = kept[-1].get("version") if kept else "none"
+        if not kept or kept[-1]["version"] != int(name):
+            found = kept[-1]["version"] if kept else "none"
             raise DamagedError(
                 f"{storage.at(path)} ends with version {found}, and its name says {int(name)}: it is another file; "
                 "restore it from a copy, or delete it: the query does not need it"
@@ -102,10 +116,10 @@ def batch_log_rows(path: str) -> list[dict[str, Any]]:
     return [each | {"delivered": each["batch"] != due} for each in flat]
 
 
-def flat_row(stored: dict[str, Any]) -> dict[str, Any]:
+def flat_row(stored: Row) -> dict[str, Any]:
     """A stored row as one dictionary without nested ones."""
     decision = stored["decision"]
-    numbers = decision.get("numbers", {})
+    numbers = decision["numbers"]
     return {
         "batch": stored["batch"],
         "time": stored["time_ms"],

@@ -1,9 +1,10 @@
 """Records of the commit log: what one version of the state consists of."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
+from equipoise.adapt.controller import DecisionRecord
 from equipoise.state.sections import Section
 from equipoise.storage import StoredFile
 
@@ -34,6 +35,28 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     section: Section
+
+
+class Measures(TypedDict, total=False):
+    """Measurements of one batch; the columns of the batch log describe them."""
+
+    rows: int
+    output_rows: int
+    split_rows: int
+    seconds: float
+    work_seconds: float
+    target_seconds: float | None
+    busy: float
+    imbalance_rows: float
+    imbalance_seconds: float
+    imbalance_rows_hash: float
+    imbalance_seconds_hash: float
+    bound_rows: float
+    bound_seconds: float
+    state_bytes: int
+    partition_rows: list[int]
+    partition_seconds: list[float]
+    partition_state: list[int]
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +112,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     outputs: list[OutputFile]
     variables: dict[str, Any]
     loads: bytes
-    decision: dict[str, Any]
-    measures: dict[str, Any]
+    decision: DecisionRecord
+    measures: Measures
 
     @property
     def batch(self) -> int:

@@ -1,20 +1,19 @@
 """Compute the measures of a batch that its commit records: amounts and imbalance."""
 
-from typing import Any
-
 import numpy as np
 
 from equipoise.adapt import busy_fraction
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.batch_spec import Manifest
+from equipoise.state.commit import Measures
 from equipoise.state.ownership import fingerprint_of
 
 GOAL = 10.0
 """Seconds that a batch may take by default."""
 
 
-def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target: float | None) -> dict[str, Any]:
+def batch_measures(manifests: list[Manifest], plan: Plan, seconds: float, target: float | None) -> Measures:
     """Return the measures of a batch by name.
 
     Parameters

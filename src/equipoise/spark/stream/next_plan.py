@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from equipoise.adapt import BatchLoads, Controller, StreamLoadRecord, split_widths
+from equipoise.adapt.controller import DecisionRecord
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.settings import Settings
 from equipoise.split.shards import shards_text
 from equipoise.state.checkpoint import Checkpoint, Overrides
-from equipoise.state.commit import Commit
+from equipoise.state.commit import Commit, Measures
 from equipoise.state.log import CommitLog
 
 HASH = "hash"
@@ -23,14 +23,14 @@ class Choice:
     """The plan of the next batch, the decision, the load record, and the bytes of state of each partition."""
 
     plan: Plan
-    decision: dict[str, Any]
+    decision: DecisionRecord
     loads: bytes
     state_bytes: list[int]
 
     @classmethod
     def keep(cls, plan: Plan) -> "Choice":
         """Return the choice before the first batch: keep the plan."""
-        decision = {"action": "keep", "applied": False, "reason": "initial state", "numbers": {}}
+        decision: DecisionRecord = {"action": "keep", "applied": False, "reason": "initial state", "numbers": {}}
         return cls(plan, decision, b"", [0] * plan.partitions)
 
 
@@ -62,12 +62,12 @@ class NextPlan:
         """Continue with the loads that earlier runs of the query have measured."""
         self._loads = self._controller.loads(plan, last.loads or None)
         for commit in log.latest(last.version - _LOOK_BACK, last.version):
-            self._busy.append(float(commit.measures.get("busy", 0.0)))
+            self._busy.append(commit.measures.get("busy", 0.0))
             if commit.plan != commit.next_plan:
                 self._last_replan = commit.batch
                 self._busy.clear()
 
-    def choose(self, plan: Plan, loads: BatchLoads, batch: int, measures: dict[str, Any]) -> Choice:
+    def choose(self, plan: Plan, loads: BatchLoads, batch: int, measures: Measures) -> Choice:
         """Choose the plan of the batch after ``batch``."""
         known = self._loads if self._loads is not None else self._controller.loads(plan)
         self._loads = known.add(loads)
@@ -112,8 +112,8 @@ class NextPlan:
         return split_widths(self._loads.histogram(), tasks, plan.widths, rows=self._loads.effective_rows)
 
     def _split(
-        self, before: Plan, chosen: Plan, widths: Mapping[int, int], decision: dict[str, Any]
-    ) -> tuple[Plan, dict[str, Any]]:
+        self, before: Plan, chosen: Plan, widths: Mapping[int, int], decision: DecisionRecord
+    ) -> tuple[Plan, DecisionRecord]:
         """Return the chosen plan with its split keys, which stay isolated where they are, and the decision."""
         isolated = {key: chosen.isolated.get(key, int(chosen.assign([key])[0])) for key in widths}
         split = shards_text(widths) if widths else "no key is split"
@@ -170,5 +170,5 @@ class NextPlan:
             return self._settings.partitions
         return min(elastic.propose(self._busy, plan.partitions), plan.tail_groups)
 
-    def _obeyed(self, plan: Plan) -> dict[str, Any]:
+    def _obeyed(self, plan: Plan) -> DecisionRecord:
         return {"action": "hold", "applied": True, "plan": plan.version, "reason": plan.reason, "numbers": {}}
