@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What every look checks; if any of it has changed, the rest is read."""
+    """The facts that every look reads; if any has changed, the rest is read too."""
 
     query: str | None
     head: int

@@ -231,7 +231,7 @@ class CallableFeed(Feed):
         self._thread.start()
 
     def read(self, seconds: float) -> Chunk | None:
-        """What the function gave."""
+        """Return the next rows from the function; ``None`` if it has none yet."""
         try:
             given = self._given.get(timeout=seconds)
         except queue.Empty:

@@ -65,7 +65,7 @@ class Storage:
 
     @property
     def abilities(self) -> Abilities:
-        """What the store guarantees."""
+        """Guarantees of the store."""
         return self._store.abilities
 
     def at(self, path: str) -> str:

@@ -18,7 +18,7 @@ TEMPORARY = ".tmp"
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """What a store guarantees.
+    """Guarantees of a store.
 
     Parameters
     ----------

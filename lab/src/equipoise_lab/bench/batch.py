@@ -1,4 +1,4 @@
-"""What the batch benchmarks share: a grouped function with a service time, by hash, over-partitioned and balanced."""
+"""Shared by the batch benchmarks: a grouped function with a service time, by hash, over-partitioned and balanced."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What the Prompt benchmarks share: a batch cut into blocks by any method, mapped and reduced with service times."""
+"""Shared by the Prompt benchmarks: a batch cut into blocks by any method, mapped and reduced with service times."""
 
 import math
 import random
@@ -107,7 +107,7 @@ def sealed(arrivals: Arrivals, method: str, blocks: int, folder: Path) -> Sealed
 
 @dataclass(frozen=True)
 class Processed:
-    """What a batch took: seconds in all, seconds of service of each reduce task, and tuples of each block."""
+    """Cost of a batch: seconds in all, seconds of service of each reduce task, and tuples of each block."""
 
     seconds: float
     reduce_seconds: list[float]

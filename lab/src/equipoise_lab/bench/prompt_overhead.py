@@ -1,4 +1,4 @@
-"""What planning costs a receiver: part of the interval, and whether early release hides it."""
+"""Cost of planning to a receiver: part of the interval, and whether early release hides it."""
 
 import tempfile
 import time

@@ -41,6 +41,6 @@ def run(context: Context) -> Result:
         "seeds": [seeds.start, seeds.stop],
         "stories": done.stories,
         "paths": {path: done.counts.get(path, 0) for path in PATHS},
-        "mutants": {name: told for name, (_, told) in found.items()},
+        "mutants": {name: text for name, (_, text) in found.items()},
     }
     return Result(metrics, samples)

@@ -74,7 +74,7 @@ def _seconds(stream: NDArray[np.int64], window: int, repeats: int) -> dict[str, 
 
 
 def _found(stream: NDArray[np.int64], window: int) -> dict[str, Found]:
-    """What every contender finds in a stream within the budget."""
+    """Hot keys that every contender finds in a stream within the budget."""
     sized: dict[str, Callable[[int], Sketch]] = {
         "space_saving": SpaceSaving,
         "lossy_counting": lambda size: LossyCounting(1 / size),

@@ -1,4 +1,4 @@
-"""What the streaming benchmarks share: batches in files, a query over them, and the time of each of its batches."""
+"""Shared by the streaming benchmarks: batches in files, a query over them, and the time of each of its batches."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ ONCE: dict[str, Any] = {"availableNow": True}
 TOTALS = "key long, n long, total long"
 
 Sink = Callable[[DataFrame, int], None]
-"""What is done with the output of a batch."""
+"""Function that takes the output of a batch."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a table or figure is told when it is run."""
+"""Input of a table or figure when it is run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Context:
     data
         Folder with recorded data; ``None``: generated data only.
     tell
-        Is told how many of how many parts are done.
+        Called with the number of parts that are done, and of all parts.
     """
 
     values: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What a table or figure of a paper is here: its claims, its parameters, and how it is run and drawn again."""
+"""A table or figure of a paper: its claims, its parameters, and how it is run and drawn again."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,27 +34,27 @@ class Setting(NamedTuple):
 
 def as_in_paper(value: Any, *, tiny: Any = None) -> Setting:
     """A parameter that is run as the paper has it; only tests take ``tiny``."""
-    return Setting(told(value), value if tiny is None else tiny, value, value)
+    return Setting(in_words(value), value if tiny is None else tiny, value, value)
 
 
-def told(value: Any) -> str:
+def in_words(value: Any) -> str:
     """A parameter's value in words.
 
     Examples
     --------
-    >>> told((5, 10, 50)), told(3_000_000), told({"WP": 0.0932})
+    >>> in_words((5, 10, 50)), in_words(3_000_000), in_words({"WP": 0.0932})
     ('5, 10, 50', '3,000,000', 'WP 0.0932')
     """
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {told(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
     if isinstance(value, tuple | list):
-        return ", ".join(told(each) for each in value)
+        return ", ".join(in_words(each) for each in value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says of its table or figure, and how our numbers are held against it.
+    """A claim of the paper about its table or figure, and the check of our numbers against it.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class Record(msgspec.Struct):
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """What is asked for: scale, seed, data."""
+    """Scale, seed and data of a run."""
 
     scale: Scale = "quick"
     seed: int = 1
@@ -44,7 +44,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         return [f"{path.name} ({path.stat().st_size:,} bytes)" for path in found]
 
     def context(self, exhibit: Exhibit) -> Context:
-        """What the exhibit is told, but for whom to tell."""
+        """Context of an exhibit, without a progress report."""
         return Context(exhibit.parameters(self.scale), self.seed, self.data)
 
 
@@ -54,7 +54,7 @@ def path_of(folder: Path, exhibit: Exhibit) -> Path:
 
 
 def load(folder: Path, exhibit: Exhibit) -> Record | None:
-    """What a folder holds of an exhibit, made by the code as it is now; ``None`` where there is no such result."""
+    """Result of an exhibit in a folder; ``None`` without one, or if other code made it."""
     try:
         record = msgspec.json.decode(path_of(folder, exhibit).read_bytes(), type=Record)
     except (FileNotFoundError, msgspec.DecodeError):  # absent, or of another release: either way it has to be run

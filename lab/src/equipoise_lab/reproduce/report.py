@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from equipoise.web_page import Section, as_page, as_svg, as_table
 from equipoise_lab.reproduce import PAPERS
-from equipoise_lab.reproduce.exhibit import Claim, Exhibit, told
+from equipoise_lab.reproduce.exhibit import Claim, Exhibit, in_words
 from equipoise_lab.reproduce.records import Record
 from equipoise_lab.reproduce.rows import Rows
 from equipoise_lab.reproduce.verdict import Finding, Verdict
@@ -72,7 +72,7 @@ def reason(claim: Claim, finding: Finding) -> str:
 
 
 def as_markdown(results: Sequence[Judged]) -> str:
-    """What was run, and one table: claim, paper, ours, verdict."""
+    """Summary of the run, and one table: claim, paper, ours, verdict."""
     lines = [f"# {_TITLE}", "", _introduction(results), "", _told_origins(results), ""]
     lines += ["| | claim | paper | ours | verdict |", "|---|---|---|---|---|"]
     for exhibit, _, findings in results:
@@ -189,7 +189,7 @@ def _part(result: Judged) -> str:
 
 def _parameters(exhibit: Exhibit, record: Record) -> list[dict[str, str]]:
     return [
-        {"parameter": name, "paper": setting.paper, "here": told(record.parameters[name])}
+        {"parameter": name, "paper": setting.paper, "here": in_words(record.parameters[name])}
         for name, setting in exhibit.settings.items()
     ]
 

@@ -30,7 +30,7 @@ def reproduce(
     again: bool = False,
     console: Console | None = None,
 ) -> Iterator[Record | Failure]:
-    """Result of each exhibit: kept in the folder from an earlier run, or run now and then kept; one that fails is told.
+    """Result of each exhibit: kept in the folder from an earlier run, or run now and then kept; a failure is reported.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def reproduce(
             if record is None or not records.answers(record, exhibit, request):
                 try:
                     found = _run(exhibit, folder, request, progress)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the others go on, and the user is told
+                except Exception as error:  # noqa: BLE001 - whatever it is, the others go on, and the report names it
                     found = Failure(exhibit.name, error)
             progress.advance(overall)
             assert found is not None  # noqa: S101 - this tells the type checker

@@ -42,7 +42,7 @@ class Contender:
             run_to_the_end(self.work(self.make()))
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """What has to be equal, in order."""
+        """Results that must be equal, in order."""
         with settings(SparkSession.active(), self.settings):
             return sorted(tuple(row) for row in self.digest(self.make()).collect())
 

@@ -1,4 +1,4 @@
-"""What the comparison with peers found: raw seconds, from which everything else is derived."""
+"""Results of the comparison with peers: raw seconds, from which everything else is derived."""
 
 import re
 

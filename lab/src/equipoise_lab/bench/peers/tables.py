@@ -157,7 +157,7 @@ def stream_table(spark: SparkSession, folder: Path, sizes: Sizes, context: Conte
 
 
 def _totals(spark: SparkSession, folder: Path) -> dict[str, dict[int, tuple[int, int]]]:
-    """What every contender says of a few rows."""
+    """Results of every contender on a few rows."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for name in stream_contenders(_STREAM_PARTITIONS):
         sink = LatestTotals()

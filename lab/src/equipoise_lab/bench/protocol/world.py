@@ -265,7 +265,7 @@ class World:
             self._copy = (batch, self.store.copied(CHECKPOINT))
 
     def _arrived(self) -> dict[int, list[Any]]:
-        """What a reader of the sink sees, by batch."""
+        """Rows that a reader of the sink sees, by batch."""
         if self.schedule.sink == "function":
             for batch, contents in self._deliveries.items():
                 if any(content != contents[0] for content in contents):
@@ -304,7 +304,7 @@ class World:
             self.actors.current = actor
 
     def _on_fault(self, kind: str, span: int) -> None:
-        """What happens to more than one operation."""
+        """A fault that spans more than one operation."""
         if kind == "slow":
             self._time_ms += 60_000 * span
         elif kind == "power":

@@ -61,11 +61,11 @@ def _order(rows: Rows, along: str) -> bool:
 
 
 def _order_of_workers(rows: Rows) -> Finding:
-    told = []
+    found = []
     for workers in rows.distinct("workers"):
         values = {m: rows.mean("latency", method=m, workers=workers) for m in _PRINTED_METHODS}
-        told.append(f"{workers} workers " + ", ".join(f"{m} {value:,.0f} s" for m, value in values.items()))
-    return judged("; ".join(told), shape={"SG < DKG < PKG < KG for every number of workers": _order(rows, "workers")})
+        found.append(f"{workers} workers " + ", ".join(f"{m} {value:,.0f} s" for m, value in values.items()))
+    return judged("; ".join(found), shape={"SG < DKG < PKG < KG for every number of workers": _order(rows, "workers")})
 
 
 def _deviation(rows: Rows) -> Finding:

@@ -58,13 +58,13 @@ def _most_machines(rows: Rows) -> Finding:
 
 
 def _reached(rows: Rows) -> Finding:
-    told = ", ".join(f"{r['widest as printed']} and {r['widest as coded']} of {r['machines']}" for r in rows)
+    found = ", ".join(f"{r['widest as printed']} and {r['widest as coded']} of {r['machines']}" for r in rows)
     exact = [row["widest as printed"] == _PRINTED[row["machines"]][1] for row in rows]
     bounded = all(
         max(row["widest as printed"], row["widest as coded"]) <= _PRINTED[row["machines"]][1] + 1 for row in rows
     )
     return judged(
-        f"widest of a stream of one key, as printed and as coded: {told}",
+        f"widest of a stream of one key, as printed and as coded: {found}",
         shape={"no key gets wider than the table says, give or take one": bounded},
         numbers={"as printed, a stream of one key gets exactly as wide": all(exact)},
     )

@@ -138,6 +138,6 @@ EXHIBIT = Exhibit(
     ),
     note="The generated stream is Zipf 1.0 over 100,000 keys, a tenth of whose hot keys change from batch to batch. "
     "The recorded tags are 186,473 and not 4 million, so a batch has 9,324; claims are held against them where they "
-    "are at hand. All methods are told the loads of groups.",
+    "are at hand. All methods know the loads of groups.",
     files=(_FILE,),
 )

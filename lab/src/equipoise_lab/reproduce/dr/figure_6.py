@@ -11,7 +11,7 @@ from equipoise.adapt import Policy
 from equipoise.microbatch.zipf import sample
 from equipoise.plan import Planner
 from equipoise_lab.reproduce.context import Context
-from equipoise_lab.reproduce.dr.gains import METHODS, gains, in_the_middle, shares_of, told_of_laws
+from equipoise_lab.reproduce.dr.gains import METHODS, gains, in_the_middle, laws_in_words, shares_of
 from equipoise_lab.reproduce.drawing import lines
 from equipoise_lab.reproduce.exhibit import Claim, Exhibit, Setting
 from equipoise_lab.reproduce.rows import Row, Rows
@@ -63,7 +63,7 @@ def _more_throughput(rows: Rows) -> Finding:
     found = {p: gains(rows.where(parallelism=p, law="Zipf")) for p in rows.distinct("parallelism")}
     best = {p: max(each.values()) for p, each in found.items()}
     return judged(
-        "; ".join(f"parallelism {p}, {told_of_laws(rows.where(parallelism=p))}" for p in found),
+        "; ".join(f"parallelism {p}, {laws_in_words(rows.where(parallelism=p))}" for p in found),
         shape={"throughput is a tenth higher or more at some exponent, for each parallelism": min(best.values()) > 1.1},
         numbers={"1.5 to 2 times at the best exponent": all(1.5 <= each <= 2 for each in best.values())},
     )

@@ -102,14 +102,14 @@ def _six_times(rows: Rows) -> Finding:
         n: rows.mean("seconds", partitions=n, method="hash") / rows.mean("seconds", partitions=n, method="DR")
         for n in rows.distinct("partitions")
     }
-    told = "; ".join(
+    summary = "; ".join(
         f"{n} partitions: hash over DR {ratio:.2f}, fullest partition over mean "
         + ", ".join(f"{m} {rows.mean('imbalance', partitions=n, method=m):.2f}" for m in rows.distinct("method"))
         + f", no plan below {rows.mean('bound', partitions=n, method='hash'):.2f}"
         for n, ratio in found.items()
     )
     return judged(
-        told,
+        summary,
         shape={"DR is faster by a tenth or more with every number of partitions": min(found.values()) > 1.1},
         numbers={"six times, within a quarter": all(near(ratio, 6) for ratio in found.values())},
     )
@@ -148,7 +148,7 @@ EXHIBIT = Exhibit(
         panel="articles",
     ),
     note="A service time that waits and goes by the length of a text, instead of a model; a count of texts for each "
-    "host as state, and no windows. The first batch, in which Spark starts, is not counted. DR is told nothing of the "
+    "host as state, and no windows. The first batch, in which Spark starts, is not counted. DR knows nothing of the "
     "lengths: it measures what each host takes. It is KIP as printed, and ours. Articles are generated, lengths of "
     "hosts lognormal; with --data they are recorded ones.",
     files=(_FILE,),

@@ -1,4 +1,4 @@
-"""What DR says of its gains over the skew of the keys: they are in the middle."""
+"""Gains over the skew of the keys; DR claims that they are highest in the middle."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def in_the_middle(rows: Rows) -> Finding:
     found = gains(rows.where(law="Zipf"))
     first, *middle, last = (found[exponent] for exponent in sorted(found))
     return judged(
-        f"hash over DR: {told_of_laws(rows)}",
+        f"hash over DR: {laws_in_words(rows)}",
         shape={
             "there is a gain of a tenth or more in the middle": max(middle) >= _GAIN,
             "it is clearly larger than at the least exponent": max(middle) > _CLEARLY * first,
@@ -43,15 +43,15 @@ def in_the_middle(rows: Rows) -> Finding:
     )
 
 
-def told_of_laws(rows: Rows) -> str:
+def laws_in_words(rows: Rows) -> str:
     """Gains of DR and of ours under every law, in words."""
     return "; ".join(
-        f"{law}, {method}: {told(gains(rows.where(law=law), method))}"
+        f"{law}, {method}: {gains_in_words(gains(rows.where(law=law), method))}"
         for law in rows.distinct("law")
         for method in ("DR", "DR, ours")
     )
 
 
-def told(line: dict[float, float]) -> str:
+def gains_in_words(line: dict[float, float]) -> str:
     """A line over the exponents in words."""
     return ", ".join(f"{value:.2f} at {exponent:g}" for exponent, value in line.items())

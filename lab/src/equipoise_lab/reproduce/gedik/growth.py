@@ -131,7 +131,7 @@ def averaged(
     sigma: float = 0.1,
     utility: Utility = Utility.APM,
 ) -> Row:
-    """What is measured of the last step, averaged over runs with other hashes."""
+    """Measures of the last step, averaged over runs with other hashes."""
     size = domain or context["domain size"]
     shares = zipf_shares(size, skew)
     made = planner(method, letters, size, sigma=sigma, utility=utility)

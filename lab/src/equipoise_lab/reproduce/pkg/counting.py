@@ -37,7 +37,7 @@ NOTE = (
 
 
 class Counted(NamedTuple):
-    """What counting took: seconds, and counters held by all workers together before they were merged."""
+    """Cost of counting: seconds, and counters held by all workers together before they were merged."""
 
     seconds: float
     counters: int

@@ -71,9 +71,9 @@ def _splitting_is_best(rows: Rows) -> Finding:
             gains.append(best / pkg)
         if pkg > max(best, _NEGLIGIBLE):
             beaten.append(f"{data} at {workers}")
-    told = f"{min(gains):.1f} to {max(gains):.2g} times less" if gains else "no column in which the others fail"
+    found = f"{min(gains):.1f} to {max(gains):.2g} times less" if gains else "no column in which the others fail"
     return judged(
-        f"PKG against the best of the others, where those are imbalanced: {told}; beaten "
+        f"PKG against the best of the others, where those are imbalanced: {found}; beaten "
         f"{', '.join(beaten) or 'nowhere'}",
         shape={"in no column another is better by more than a negligible 1e-4": not beaten},
     )

@@ -116,16 +116,16 @@ def _cardinality(rows: Rows) -> Finding:
 
 
 def _ours_both(rows: Rows) -> Finding:
-    told, fine = [], True
+    found, fine = [], True
     for data in rows.distinct("data"):
         size, cards = _relative(rows, data, "BSI", "Hashing"), _relative(rows, data, "BCI", "Shuffle")
         rest = [t for t in size if t not in {"Prompt", "Prompt, ours"}]
-        told.append(
+        found.append(
             f"{data}: BSI {size['Prompt']:.3f}, BCI {cards['Prompt']:.3f}; ours {size['Prompt, ours']:.3f}, "
             f"{cards['Prompt, ours']:.3f}"
         )
         fine &= not any(size[t] <= size["Prompt"] + 0.01 and cards[t] <= cards["Prompt"] for t in rest)
-    return judged("; ".join(told), shape={"no other technique is as good as Prompt as printed on both": fine})
+    return judged("; ".join(found), shape={"no other technique is as good as Prompt as printed on both": fine})
 
 
 EXHIBIT = Exhibit(
