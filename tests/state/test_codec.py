@@ -4,7 +4,9 @@
 import datetime as dt
 import math
 import time
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark_types
 
 from equipoise.errors import DamagedError, InvalidArgumentError
-from equipoise.state.codec import KeyCodec, array_of, row_codec
+from equipoise.state.codec import KeyCodec, RowCodec, array_of, row_codec
 
 MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(dt.UTC))
 SCALARS = {
@@ -251,9 +253,8 @@ def test_values_of_numpy_and_pandas_are_taken_for_what_they_mean(declared, value
         ("float", "1"),
         ("boolean", 1),
         ("string", b"a"),
-        ("string", 1),
+        ("string", ["a"]),
         ("string", "\ud800"),
-        ("binary", "a"),
         ("binary", 3),
         ("decimal(5,2)", Decimal(1000)),
         ("decimal(5,2)", Decimal("NaN")),
@@ -274,7 +275,11 @@ def test_values_of_numpy_and_pandas_are_taken_for_what_they_mean(declared, value
         (mapping("string", "date"), [1]),
         (struct("long", "long"), (1,)),
         (struct("date", "date"), (dt.date(2024, 1, 1),)),
-        (struct("date"), {"f0": dt.date(2024, 1, 1)}),
+        (struct("date"), {"f0": 5}),
+        (struct("date"), {dt.date(2024, 1, 1)}),
+        (struct("long"), pd.Series([1], index=["f0"])),
+        (struct("long"), "a"),
+        (array("string"), "ab"),
         ("long", object()),
     ],
 )
@@ -287,7 +292,95 @@ def test_a_value_that_its_field_cannot_hold_is_refused_by_name(declared, value):
             encode(("fine", value))
 
 
-@pytest.mark.parametrize("row", [None, 5, "ab", b"ab", {"f0": 1, "f1": 2}, {1, 2}, (), (1,), (1, 2, 3), [1], object()])
+class Address(NamedTuple):
+    f0: int
+    f1: str
+
+
+@dataclass
+class Place:
+    f1: str
+    other: int = 5
+
+
+NESTED = struct("long", "string")
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "expected"),
+    [
+        (NESTED, {"f1": "x", "f0": 1, "unknown": 2}, (1, "x")),
+        (NESTED, {"f0": 1}, (1, None)),
+        (NESTED, {}, (None, None)),
+        (NESTED, [1, "x"], (1, "x")),
+        (NESTED, Address(1, "x"), (1, "x")),
+        (NESTED, spark_types.Row(b=1, a="x"), (1, "x")),
+        (NESTED, Place("x"), (None, "x")),
+        (NESTED, {"f0": np.int64(1), "f1": 2}, (1, "2")),
+        (struct("date", NESTED), {"f1": {"f0": 1}}, (None, (1, None))),
+        (array(NESTED), [{"f0": 1}, (2, "x"), None], [(1, None), (2, "x"), None]),
+        (mapping("string", NESTED), {5: {"f1": "x"}, "a": None}, {"5": (None, "x"), "a": None}),
+        ("string", 7, "7"),
+        ("string", np.int64(-7), "-7"),
+        ("string", True, "true"),
+        ("string", np.bool_(False), "false"),
+        ("string", math.nan, "NaN"),
+        ("string", -math.inf, "-Infinity"),
+        ("string", 7.0, "7.0"),
+        ("string", np.float64(0.001), "0.001"),
+        ("string", 9_999_999.5, "9999999.5"),
+        ("string", 1e7, "1.0E7"),
+        ("string", -1.25e-5, "-1.25E-5"),
+        ("string", Decimal("1.50"), "1.50"),
+        ("binary", "é", "é".encode()),
+    ],
+)
+def test_other_forms_that_spark_takes_are_stored_as_spark_stores_them(declared, value, expected):
+    codec = row_codec(struct(declared))
+    for data in (codec.encode((value,)), *codec.encode_many([(value,)]), *codec.encode_columns([[value]])):
+        assert codec.decode(data) == (expected,)
+
+
+@pytest.mark.parametrize(
+    "given_row",
+    [
+        pd.Series([1, "x"], index=["a", "b"]),
+        np.array([1, "x"], dtype=object),
+        (each for each in (1, "x")),
+        spark_types.Row(f0=1, f1="x"),
+        Address(1, "x"),
+        [1, "x"],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_any_iterable_of_values_is_a_row(given_row):
+    codec = row_codec(struct("long", "string"))
+    assert codec.decode(codec.encode(given_row)) == (1, "x")
+
+
+def test_text_is_a_row_of_its_characters_as_in_spark():
+    codec = row_codec(struct("string", "string"))
+    assert codec.decode(codec.encode("ab")) == ("a", "b")
+    with pytest.raises(InvalidArgumentError, match=r"expected a tuple of 2 values \(f0, f1\), got 3: "):
+        codec.encode("abc")
+
+
+def test_a_dict_is_not_a_row_because_spark_would_store_its_keys():
+    with pytest.raises(InvalidArgumentError, match="of which Spark would store the keys; give its values as a tuple"):
+        row_codec(struct("string")).encode({"f0": "x"})
+
+
+def test_nested_structs_are_rows_of_the_factory():
+    schema = struct(NESTED, array(NESTED), mapping("string", struct(NESTED)), "date")
+    values = ((1, "x"), [(2, "y"), None], {"k": ((3, "z"),)}, dt.date(2024, 1, 1))
+    codec = RowCodec(schema, rows=lambda names: lambda each: spark_types.Row(*names)(*each))
+    found = codec.decode(codec.encode(values))
+    assert found == values
+    assert type(found) is tuple
+    assert (found[0].f1, found[1][0].asDict(), found[2]["k"].f0.f1) == ("x", {"f0": 2, "f1": "y"}, "z")
+
+
+@pytest.mark.parametrize("row", [None, 5, "abc", b"ab", {"f0": 1, "f1": 2}, {1, 2}, (), (1,), (1, 2, 3), [1], object()])
 @pytest.mark.parametrize("declared", ["long", "date"])
 def test_what_is_not_a_row_of_the_right_length_is_refused(row, declared):
     codec = row_codec(struct(declared, declared))
