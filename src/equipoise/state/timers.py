@@ -102,16 +102,14 @@ class Timers:
 def due_timers(view: "GroupView", now_ms: int) -> Iterator[tuple[int, bytes, int]]:
     """Fingerprint, grouping key and time of each due timer of a group, ascending by time.
 
-    These are the timers that were due when the iteration began. A timer that a handler registers during the iteration
-    waits for the next batch, even if it is already due, so that no handler can keep a batch running without end. A
-    timer that a handler deletes during the iteration is left out. The caller deletes a timer after handling it, as
-    Spark does.
+    These are the timers that were due when the iteration began, as in Spark, which iterates over a snapshot. A timer
+    that a handler registers during the iteration waits for the next batch, even if it is already due. A timer that a
+    handler deletes during the iteration still fires in this batch. The caller deletes a timer after handling it.
     """
     for index in _until(view, DUE_TIMERS, now_ms):
-        if view.get(index) is not None:
-            time, key = parse_due(index)
-            entry = parse_entry(key)
-            yield entry.fingerprint, entry.key, time
+        time, key = parse_due(index)
+        entry = parse_entry(key)
+        yield entry.fingerprint, entry.key, time
 
 
 def purge_expired(view: "GroupView", now_ms: int, limit: int) -> int:

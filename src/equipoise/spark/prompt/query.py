@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +24,7 @@ from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.pipeline import make_pipeline, require_columns
 from equipoise.spark.stream.stateful_stream import StatefulStream
-from equipoise.spark.stream.user_code import UserCode
+from equipoise.spark.stream.user_code import TaskCode, UserCode
 
 
 def microbatch(
@@ -118,7 +117,7 @@ def microbatch(
     processor: Any = reduce if length is None else WindowProcessor(reduce, schema, columns, length, step)
     code = UserCode(schemas, processor, columns, "none")
     if length is not None:
-        code.runner = partial(WindowRunner, processor)
+        code.runner = TaskCode(WindowRunner, processor, code.name)
     require_columns(stream, resolved, options)
     every = None if length is None else step
     pipeline = make_pipeline(

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 from equipoise.microbatch.windows import moved_on
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
+from equipoise.spark.rows.pandas_rows import key_shower
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.runners import ProcessorRunner, failed
+from equipoise.spark.stream.runners import KeyShower, ProcessorRunner, failed
 from equipoise.state.codec import row_codec
 from equipoise.state.entries import parse_entry
 from equipoise.state.transaction import GroupTransaction
@@ -99,6 +100,10 @@ class WindowRunner(ProcessorRunner):
         self._window = processor
         processor.version = batch_spec.version
         self._tag = batch_spec.variables[STATE].tag
+
+    def _key_showers(self) -> tuple[KeyShower, KeyShower]:
+        shown = key_shower(self._batch_spec.key_schema, self._batch_spec.timezone)
+        return shown, shown
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """Advance the windows of all keys of a group."""

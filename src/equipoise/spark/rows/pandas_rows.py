@@ -2,18 +2,28 @@
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import Row
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.readable import count_text
 
 _WIDE = {pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 _ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
+PANDAS_NULLS = {
+    **dict.fromkeys(("byte", "short", "integer", "long", "float", "double"), float("nan")),
+    "timestamp": pd.NaT,
+    "timestamp_ntz": pd.NaT,
+}
+"""Values that stand for NULL in the key of ``handleInputRows``, by the type of the key column, as pandas shows them."""
+
 _KINDS_BY_KEY = (pa.types.is_boolean, pa.types.is_duration)  # dtypes that depend on the NULLs of a key
 
 
@@ -145,7 +155,9 @@ def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     return made
 
 
-def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def key_shower(
+    key_schema: Mapping[str, Any], timezone: str, nulls: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Return the function from a key to the form that user code sees: timestamps of pandas, structs as dicts.
 
     Parameters
@@ -154,9 +166,49 @@ def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[
         ``StructType.jsonValue()`` of the key.
     timezone
         The session's time zone.
+    nulls
+        Values that stand for NULL, by the type of the key column; ``None`` for other types.
     """
-    steps = [_shower(field["type"], timezone) for field in key_schema["fields"]]
+    kinds = [field["type"] for field in key_schema["fields"]]
+    steps = [_shower(kind, timezone) for kind in kinds]
+    missing = tuple(nulls.get(kind) if isinstance(kind, str) else None for kind in kinds)
+    if any(each is not None for each in missing):
+        return lambda key: _stepped(key, steps) if None not in key else _shown_nulls(_stepped(key, steps), missing)
     return (lambda key: _stepped(key, steps)) if any(steps) else (lambda key: key)
+
+
+def _shown_nulls(key: tuple[Any, ...], missing: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([null if value is None else value for value, null in zip(key, missing, strict=True)])
+
+
+def timer_key_shower(key_schema: Mapping[str, Any], timezone: str | None) -> Callable[[tuple[Any, ...]], Row]:
+    """Return the function from a key to the ``Row`` that ``handleExpiredTimer`` gets in Spark.
+
+    Parameters
+    ----------
+    key_schema
+        ``StructType.jsonValue()`` of the key.
+    timezone
+        Zone of the timestamps, which have none; ``None`` for that of the process, as in the form of rows.
+    """
+    made = Row(*[field["name"] for field in key_schema["fields"]])
+    kinds = [field["type"] for field in key_schema["fields"]]
+    steps = [_row_shower(kind, timezone) for kind in kinds]
+    if timezone is None or not {"float", "double"}.intersection(kind for kind in kinds if isinstance(kind, str)):
+        return lambda key: made(*_stepped(key, steps))
+    missing = tuple(float("nan") if kind in {"float", "double"} else None for kind in map(str, kinds))
+    return lambda key: made(*_shown_nulls(_stepped(key, steps), missing))
+
+
+def _row_shower(kind: Any, timezone: str | None) -> Callable[[Any], Any] | None:
+    if kind == "timestamp" and timezone is not None:
+        zone = ZoneInfo(timezone)
+        return lambda value: value.astimezone(zone).replace(tzinfo=None)
+    if isinstance(kind, str) or kind["type"] != "struct":
+        return None
+    made = Row(*[field["name"] for field in kind["fields"]])
+    steps = [_row_shower(field["type"], timezone) for field in kind["fields"]]
+    return lambda values: made(*_stepped(values, steps))
 
 
 def _shower(kind: Any, timezone: str) -> Callable[[Any], Any] | None:

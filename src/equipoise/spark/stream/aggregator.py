@@ -32,33 +32,33 @@ class AggregatorProcessor(StatefulProcessor):
     """
 
     def __init__(self, aggregator: Aggregator, schema: dict[str, Any], columns: list[str]) -> None:
-        self._aggregator = aggregator
+        self.aggregator = aggregator
         self._schema = schema
         self._columns = columns
 
     @property
     def takes_arrow(self) -> bool:
         """Whether the aggregator takes Arrow tables."""
-        return self._aggregator.takes_arrow
+        return self.aggregator.takes_arrow
 
     def init(self, handle: Any) -> None:
         """Declare the buffer."""
-        self._buffer = handle.getValueState(STATE, self._aggregator.bufferSchema)
+        self._buffer = handle.getValueState(STATE, self.aggregator.bufferSchema)
         self._codec = row_codec(self._schema, "buffer")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: ARG002, N802, N803 - the name belongs to the protocol
         """Fold the rows of a key into its buffer; yield the output row as a tuple."""
         buffer = self._buffer.get()
         if buffer is None:
-            buffer = self._aggregator.zero()
+            buffer = self.aggregator.zero()
         for frame in rows:
             if isinstance(frame, pd.DataFrame) and PARTIAL_BUFFER in frame.columns:
                 for encoded in frame[PARTIAL_BUFFER]:
-                    buffer = self._aggregator.merge(buffer, self._codec.decode(encoded))
+                    buffer = self.aggregator.merge(buffer, self._codec.decode(encoded))
             else:
-                buffer = self._aggregator.reduce(buffer, frame)
+                buffer = self.aggregator.reduce(buffer, frame)
         self._buffer.update(buffer)
-        finished = self._aggregator.finish(key, buffer)
+        finished = self.aggregator.finish(key, buffer)
         if finished is not None:
             if len(finished) != len(self._columns):
                 raise InvalidArgumentError(
@@ -72,7 +72,7 @@ class AggregatorProcessor(StatefulProcessor):
         for values in zip(*(plain_values(column) for column in rows.columns[len(key) :]), strict=True):
             given = self._codec.decode(self._codec.encode(values))  # so that values have the types of stored buffers
             known = self._buffer.get()
-            self._buffer.update(given if known is None else self._aggregator.merge(known, given))
+            self._buffer.update(given if known is None else self.aggregator.merge(known, given))
 
     def close(self) -> None:
         """Nothing to clean up."""

@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedSlices
+from equipoise.spark.rows.pandas_rows import key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.stream.batch_spec import BatchSpec
-from equipoise.spark.stream.runners import ProcessorRunner
+from equipoise.spark.stream.runners import KeyShower, ProcessorRunner
 
 STATE = "groupState"
 """Name of the one state variable of a function with a ``GroupState``."""
@@ -201,9 +202,16 @@ class GroupStateRunner(ProcessorRunner):
         processor.has_watermark = batch_spec.event_time is not None
         watermark_ms = batch_spec.watermark_ms if processor.has_watermark else GroupState.NO_TIMESTAMP
         self._times = TimerValues(batch_spec.time_ms, watermark_ms)  # in every time mode, unlike those of a processor
-        kinds: list[Any] = [field["type"] for field in batch_spec.key_schema["fields"]]
-        show = self._shown
-        self._shown = lambda key: tuple(map(_as_numpy, show(key), kinds))
+
+    def _key_showers(self) -> tuple[KeyShower, KeyShower]:
+        schema = self._batch_spec.key_schema
+        kinds: list[Any] = [field["type"] for field in schema["fields"]]
+        show = key_shower(schema, self._batch_spec.timezone)
+
+        def shown(key: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(map(_as_numpy, show(key), kinds))
+
+        return shown, shown
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
         return KeyedSlices(rows, self._batch_spec.timezone)

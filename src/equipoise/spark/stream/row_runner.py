@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, TimerValues
+from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedRows
+from equipoise.spark.rows.pandas_rows import timer_key_shower
 from equipoise.spark.rows.runs import Runs
-from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.outputs import Outputs
-from equipoise.spark.stream.runners import ProcessorRunner
+from equipoise.spark.stream.runners import KeyShower, ProcessorRunner
 
 
 class RowRunner(ProcessorRunner):
@@ -28,9 +28,8 @@ class RowRunner(ProcessorRunner):
         What the tasks of the batch need to know.
     """
 
-    def __init__(self, processor: StatefulProcessor, batch_spec: BatchSpec) -> None:
-        super().__init__(processor, batch_spec)
-        self._shown = lambda key: key  # keys of rows need no conversion
+    def _key_showers(self) -> tuple[KeyShower, KeyShower]:
+        return (lambda key: key), timer_key_shower(self._batch_spec.key_schema, None)
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
         return KeyedRows(rows, self._batch_spec.key_fields)

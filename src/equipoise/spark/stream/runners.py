@@ -12,7 +12,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 from equipoise.errors import UserFunctionError
 from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
-from equipoise.spark.rows.pandas_rows import key_shower
+from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.stream.aggregator import AggregatorProcessor
@@ -24,6 +24,7 @@ from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
 
 ViewOf = Callable[[int], GroupTransaction]
+KeyShower = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
 class Runner(ABC):
@@ -61,7 +62,7 @@ class ProcessorRunner(Runner):
         self._processor = processor
         self._batch_spec = batch_spec
         self._keys = KeyCodec(batch_spec.key_schema)
-        self._shown = key_shower(batch_spec.key_schema, batch_spec.timezone)
+        self._shown, self._timer_key = self._key_showers()
         self._handle = StateHandle(
             batch_spec.variables,
             mode=batch_spec.time_mode,
@@ -109,7 +110,7 @@ class ProcessorRunner(Runner):
         add = self._adder(outputs)
         for fingerprint, encoded, expiry in self._handle.due_timers():
             self._handle.set_key(fingerprint, encoded)
-            key = self._shown(self._keys.decode_key(encoded))
+            key = self._timer_key(self._keys.decode_key(encoded))
             try:
                 for made in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
                     add(made)
@@ -129,6 +130,14 @@ class ProcessorRunner(Runner):
         ):
             return KeyedTables(rows)
         return KeyedFrames(rows, self._batch_spec.timezone)
+
+    def _key_showers(self) -> tuple[KeyShower, KeyShower]:
+        """Return the functions from a key to the form that ``handleInputRows`` and ``handleExpiredTimer`` see."""
+        schema, timezone = self._batch_spec.key_schema, self._batch_spec.timezone
+        if isinstance(self._processor, AggregatorProcessor):
+            shown = key_shower(schema, timezone)
+            return shown, shown
+        return key_shower(schema, timezone, PANDAS_NULLS), timer_key_shower(schema, timezone)
 
     def _adder(self, outputs: Outputs) -> Callable[[Any], None]:
         """Return the function that adds an output of the processor."""

@@ -1,19 +1,19 @@
 """User code of a keyed stream operator: how to run it, and which state variables it has."""
 
-import copy
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.schemas import Schemas
 from equipoise.spark.stream.aggregator import AggregatorProcessor
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.group_state import GroupStateProcessor, GroupStateRunner
 from equipoise.spark.stream.row_runner import RowRunner
-from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
+from equipoise.spark.stream.runners import ProcessorRunner, Runner, RunnerFactory
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
 
@@ -26,6 +26,41 @@ Processor = StatefulProcessor | VectorProcessor | Aggregator
 Form = Literal["pandas", "rows"]
 """Form of the rows for a ``StatefulProcessor``: frames (``transformWithStateInPandas``) or ``Row`` objects
 (``transformWithState``)."""
+
+
+class TaskCode:
+    """The user's processor as bytes, and the runner that each task makes of its own copy of it.
+
+    The bytes are made when the query is defined. What ``init`` on the driver or another task does to its copy does
+    not reach a task.
+
+    Parameters
+    ----------
+    runner
+        Makes a runner of a processor and the specification of a batch.
+    processor
+        The user's processor, or ours around it.
+    name
+        Name of the user's class, for messages.
+    """
+
+    def __init__(self, runner: Callable[[Any, BatchSpec], Runner], processor: object, name: str) -> None:
+        self._runner = runner
+        try:
+            self._pickled: bytes = cloudpickle.dumps(processor)  # type: ignore[no-untyped-call]  # it has no annotations
+        except Exception as error:  # pickling runs code of the user and of libraries
+            raise InvalidArgumentError(
+                f"{name} cannot be pickled, and tasks work on copies of it: {error}; create locks, clients and open "
+                "files in init, which runs in each task, or in process"
+            ) from error
+
+    def copy(self) -> Any:
+        """Return a new copy of the processor."""
+        return cloudpickle.loads(self._pickled)
+
+    def __call__(self, batch_spec: BatchSpec) -> Runner:
+        """Return the runner of a task, with a new copy of the processor."""
+        return self._runner(self.copy(), batch_spec)
 
 
 class UserCode:
@@ -65,13 +100,14 @@ class UserCode:
         if isinstance(processor, Aggregator):
             schema = schemas.parsed(processor.bufferSchema)
             self._initial = _names(schema)
-            self.aggregator = processor if processor.can_merge else None
             processor = AggregatorProcessor(processor, schema, output_columns)
         if isinstance(processor, StatefulProcessor):
-            self.runner: RunnerFactory = partial(_runner_of(processor, form), processor)
-            handle = RecordingHandle(schemas.parsed, mode=time_mode)
-            tried = copy.copy(processor)  # the processor itself travels to the tasks as the user made it
-            tried.init(handle)  # type: ignore[arg-type]  # the same methods, without state behind them
+            code = TaskCode(_runner_of(processor, form), processor, self.name)
+            self.runner: RunnerFactory = code
+            if isinstance(processor, AggregatorProcessor) and processor.aggregator.can_merge:
+                self.aggregator = code.copy().aggregator
+            handle, tried = RecordingHandle(schemas.parsed, mode=time_mode), code.copy()
+            tried.init(handle)
             tried.close()
             self.variables: dict[str, VariableSpec] = handle.specs
             self.removed = handle.removed
@@ -82,7 +118,7 @@ class UserCode:
                     'example stateSchema = "n long"'
                 )
             self._initial = _names(schemas.parsed(processor.stateSchema))
-            self.runner = partial(VectorRunner, processor)
+            self.runner = TaskCode(VectorRunner, processor, self.name)
             self.variables = {STATE: VariableSpec(STATE, "value", 1, schemas.parsed(processor.stateSchema))}
             self.state_arrow = schemas.arrow(processor.stateSchema)
         else:
