@@ -8,7 +8,7 @@ import pyarrow.fs
 import pytest
 
 from equipoise.errors import LogBrokenError
-from equipoise.state.halves import SparkHalf, require_same_offsets
+from equipoise.state.halves import SparkHalf
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
@@ -144,8 +144,8 @@ def test_a_foreign_half_is_refused_by_name(half, folder):
     with pytest.raises(LogBrokenError, match=said):
         half.require(4, digest(3))
     with pytest.raises(LogBrokenError, match=said):
-        require_same_offsets(3, digest(3), half.digest(3), str(folder))
-    require_same_offsets(3, digest(3), digest(3), str(folder))
+        half.require_same(3, digest(3), half.digest(3))
+    half.require_same(3, digest(3), digest(3))
 
 
 def test_files_of_sources_are_synced_by_the_counter_of_each_source(folder):

@@ -112,11 +112,15 @@ def verify(
     """Compare the files of a checkpoint with the digests in its log; exits with 1 if a file is damaged.
 
     Checked are every record that is kept, all files that the records name by digest, the plans, and all other files of
-    the query. State files, outputs and Spark's offsets that only earlier versions need may have been deleted: they are
-    checked if they are there.
+    the query, in all its stages. State files, outputs and Spark's offsets that only earlier versions need may have been
+    deleted: they are checked if they are there.
     """
     require_folder(json)
-    found = [{"file": what, "problem": problem} for what, problem in _verified(checkpoint)]
+    found = [
+        {"file": f"{stage}{what}", "problem": problem}
+        for stage, folder in _stages(checkpoint)
+        for what, problem in _verified(folder)
+    ]
     if spool is not None:
         from equipoise.microbatch.spool import Spool
 
@@ -170,6 +174,15 @@ def compact(
     typer.echo(f"version {done.version}: {done.folded} of {done.groups} key groups were rewritten")
 
 
+def _stages(checkpoint: str) -> list[tuple[str, str]]:
+    """Return the checkpoint and the folders of its later stages, each after the text that names it in a table."""
+    from equipoise.state.stages import later_stages
+    from equipoise.storage import Storage
+
+    later = later_stages(Storage(checkpoint))
+    return [("", checkpoint), *((f"stage {number}: ", folder.location) for number, folder in later.items())]
+
+
 def _verified(checkpoint: str) -> list[tuple[str, str | None]]:
     """Check all files, and return each with its problem; repeat if a running query has deleted files meanwhile.
 
@@ -198,9 +211,9 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     from equipoise.state.checkpoint import Checkpoint as Folder
     from equipoise.state.commit import Commit
     from equipoise.state.fencing import tenancy
-    from equipoise.state.halves import OFFSETS, SparkHalf, require_same_offsets
     from equipoise.state.log import CommitLog
     from equipoise.state.section_reader import SectionReader
+    from equipoise.state.stages import half_of
     from equipoise.storage import Storage
 
     storage = Storage(checkpoint)
@@ -218,7 +231,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         commits, first, table = read_log()
     except EquipoiseError:  # nothing else can be checked without the log
         return head, [("log", read_log)]
-    commit, half = commits[-1], SparkHalf(storage)
+    commit, half = commits[-1], half_of(storage, folder.require().stage)
     plans = sorted({name for each in commits for name in (each.plan, each.next_plan)})
     checks: list[tuple[str, Callable[[], Any]]] = [
         (f"log from version {commits[0].version} to {head}", lambda: None),
@@ -229,7 +242,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         ("overrides", folder.overrides),
         ("mark of a delivery after a stop", lambda: folder.is_delivered(commit)),
         ("batch log", lambda: list(batch_log.rows(storage))),
-        (f"offsets of batch {commit.batch} in Spark's half", lambda: half.require(head, commit.offsets)),
+        (f"batch {commit.batch} in the half of {half.caller}", lambda: half.require(head, commit.offsets)),
         (f"outputs of batch {commit.batch}", lambda: verify_outputs(storage, commit)),
         *((file.path, partial(storage.verify, file)) for file in table.stored()),
     ]
@@ -249,9 +262,14 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     older += [(f"plans/{name}.json", partial(folder.plan, name)) for name in spare]
 
     def compare(each: Commit) -> None:
-        require_same_offsets(each.batch, each.offsets, half.digest(each.batch), storage.location)
+        if half.is_kept(each.batch):
+            half.require_same(each.batch, each.offsets, half.digest(each.batch))
 
-    older += [(f"{OFFSETS}/{each.batch}", partial(compare, each)) for each in commits[:-1] if each.batch >= 0]
+    checks += [
+        (f"batch {each.batch}, of an earlier version, in the half of {half.caller}", partial(compare, each))
+        for each in commits[:-1]
+        if each.batch >= 0
+    ]
     checks.extend((f"{path}, of an earlier version", partial(_if_there, storage, path, read)) for path, read in older)
     return head, checks
 

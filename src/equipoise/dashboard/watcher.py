@@ -19,8 +19,8 @@ from equipoise.errors import (
 from equipoise.microbatch.spool import Spool
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides
 from equipoise.state.fencing import Tenancy, tenancy
-from equipoise.state.halves import undelivered_batch
 from equipoise.state.log import CommitLog
+from equipoise.state.stages import undelivered_batch
 from equipoise.storage import Storage
 
 _TRIES = 3  # a running query may delete an old record after its name was listed and before it is read

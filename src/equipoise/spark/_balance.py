@@ -1,7 +1,7 @@
 """The one entry to balanced keyed work: ``balance(df, *key)`` in place of ``df.groupBy(*key)``."""
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 
@@ -12,12 +12,15 @@ from equipoise.spark.batch.groups import BalancedGroups
 from equipoise.spark.batch.options import BatchOptions, Placement
 from equipoise.spark.rows.keys import KeyLike, grouping_columns, resolve_key
 
+if TYPE_CHECKING:
+    from equipoise.spark.stream.stateful_stream import StatefulStream
+
 _BATCH = ("plan", "record", "weight", "sample", "slots", "seed")
 _STREAM = ("elastic", "orderBy", "targetSeconds", "tailGroups", "split", "cache", "retain")
 
 
 def balance(
-    df: DataFrame,
+    df: "DataFrame | StatefulStream",
     *key: KeyLike,
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
     placement: Placement = "plan",
@@ -44,7 +47,8 @@ def balance(
     Parameters
     ----------
     df
-        A batch or streaming DataFrame.
+        A batch or streaming DataFrame, or the output of a keyed operator on a stream: then the two operators run one
+        after the other in one query, each with its own key, plan and state.
     *key
         Key column or columns, as for ``df.groupBy``: names or Columns of any type that Spark can group by. NULL is a
         key like any other. A key is computed several times, so one that Spark knows to be non-deterministic, such as
@@ -91,15 +95,17 @@ def balance(
     Returns
     -------
     BalancedGroups or KeyedStream
-        For a batch and for a streaming DataFrame.
+        For a batch, and for a stream or the output of a keyed operator on one.
 
     Examples
     --------
     ``balance(visits, "host", numPartitions=16).applyInPandas(summarise, "host string, p95 double")``
     """
     given = locals()
-    streaming = isinstance(df, DataFrame) and df.isStreaming
-    resolved = resolve_key(df, grouping_columns(key), streaming=streaming)
+    streaming = getattr(df, "isStreaming", False) is True
+    before = None if isinstance(df, DataFrame) else getattr(df, "pipeline", None)
+    rows: Any = df if before is None else before.empty()
+    resolved = resolve_key(rows, grouping_columns(key), streaming=streaming and before is None)
     refused, allowed, kind = (_BATCH, _STREAM, "streaming") if streaming else (_STREAM, _BATCH, "batch")
     for name in refused:
         if given[name] is not None:
@@ -110,8 +116,8 @@ def balance(
     options: dict[str, Any] = {"numPartitions": numPartitions, "placement": placement, "policy": policy}
     options |= {name: given[name] for name in allowed if given[name] is not None}
     if not streaming:
-        return BalancedGroups(df, resolved, BatchOptions(**options))
+        return BalancedGroups(rows, resolved, BatchOptions(**options))
     from equipoise.spark.stream.keyed_stream import KeyedStream  # noqa: PLC0415 - a batch needs nothing of streams
     from equipoise.spark.stream.options import StreamOptions  # noqa: PLC0415 - as above
 
-    return KeyedStream(df, resolved, StreamOptions(**options))
+    return KeyedStream(rows, resolved, StreamOptions(**options), before)

@@ -18,8 +18,8 @@ from equipoise.errors import DamagedError, FormatError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit, Measures
-from equipoise.state.halves import undelivered_batch
 from equipoise.state.log import CommitLog
+from equipoise.state.stages import undelivered_batch
 from equipoise.storage import Storage
 
 FOLDER = "batch-log"

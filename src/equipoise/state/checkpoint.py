@@ -11,6 +11,7 @@ Below the folder::
     changes/<version>/, snapshots/<version>/              see equipoise.state.sections
     outputs/<version>/    Parquet files for the sink
     batch-log/            see equipoise.state.batch_log
+    stages/<number>/      folder of each stage after the first, with the same layout; see equipoise.state.stages
     spark/                Spark's own checkpoint, which equipoise never changes
 """
 
@@ -68,6 +69,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     exclusive
         Whether a version of the log has one record, created only if it is absent. This follows from the abilities of
         the store, and is fixed so that all queries of a checkpoint use one protocol.
+    stage
+        Number of the stage of the query that the folder belongs to, from 1.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     tail_groups: int
     time_mode: str
     exclusive: bool
+    stage: int = 1
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +122,7 @@ class Checkpoint:
             ("key_schema", "a query keeps the types of its key"),
             ("tail_groups", "tailGroups is fixed when a query is created"),
             ("time_mode", "timeMode is fixed when a query is created"),
+            ("stage", "the folder of a stage belongs to that stage"),
         ):
             if getattr(known, name) != getattr(wanted, name):
                 raise MismatchError(

@@ -14,8 +14,6 @@ import hashlib
 import re
 
 from equipoise.errors import LogBrokenError
-from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
 SPARK = "spark"
@@ -23,24 +21,6 @@ OFFSETS, COMMITS, SOURCES = f"{SPARK}/offsets", f"{SPARK}/commits", f"{SPARK}/so
 _WAY_OUT = "restore the whole checkpoint, both halves, from one copy"
 _SOURCE_FILE = re.compile(r"(\d+)(\.compact)?")
 _SYNCED_AT_FIRST = 2  # files of a source: a process that died has planned at most one batch that it did not commit
-
-
-def undelivered_batch(storage: Storage, head: int) -> int | None:
-    """The batch that is committed but not recorded as delivered; ``None`` where there is none.
-
-    Only the last batch can be: a batch runs after the previous one was delivered. While a query runs, the last batch
-    may be on its way to the sink. After a crash it may have arrived, and the next start delivers it again.
-
-    Parameters
-    ----------
-    storage
-        The checkpoint.
-    head
-        Last version of the log.
-    """
-    if head <= 0 or SparkHalf(storage).last_finished() >= head - 1:
-        return None
-    return None if Checkpoint(storage).is_delivered(CommitLog(storage).read(head)) else head - 1
 
 
 class SparkHalf:
@@ -51,6 +31,8 @@ class SparkHalf:
     storage
         The checkpoint.
     """
+
+    caller = "Spark"
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -130,18 +112,25 @@ class SparkHalf:
                 f"Spark's half is older than the log: {where}, and Spark has planned no batch after {planned}; it "
                 f"would plan batch {planned + 1} again, with other rows; {_WAY_OUT}"
             )
-        require_same_offsets(committed, offsets, self.digest(committed), self._storage.location)
+        self.require_same(committed, offsets, self.digest(committed))
+
+    def require_same(self, batch: int, committed: str, found: str) -> None:
+        """Refuse a batch whose offsets differ from those that were committed under its number."""
+        if committed != found:
+            raise LogBrokenError(
+                f"Spark's half is foreign: batch {batch} of {self._storage.location} was committed for offsets with "
+                f"the SHA-256 {committed}, but spark/offsets/{batch} now has {found}, so it holds other rows; or the "
+                f"record of version {batch + 1} is the foreign one: a query that hung while a copy was restored may "
+                f"have written it when it resumed; {_WAY_OUT}"
+            )
+
+    def is_kept(self, batch: int) -> bool:
+        """Whether Spark still has the offsets of a batch."""
+        return self._storage.exists(f"{OFFSETS}/{batch}")
+
+    def next_watermark_ms(self, batch: int) -> int | None:  # noqa: ARG002 - the name belongs to the protocol
+        """Return ``None``: the first stage measures the watermark itself."""
+        return None
 
     def _last(self, folder: str) -> int:
         return max((int(name) for name in self._storage.names(folder) if name.isdigit()), default=-1)
-
-
-def require_same_offsets(batch: int, committed: str, found: str, location: str) -> None:
-    """Refuse a batch whose offsets differ from those that were committed under its number."""
-    if committed != found:
-        raise LogBrokenError(
-            f"Spark's half is foreign: batch {batch} of {location} was committed for offsets with the SHA-256 "
-            f"{committed}, but spark/offsets/{batch} now has {found}, so it holds other rows; or the record of "
-            f"version {batch + 1} is the foreign one: a query that hung while a copy was restored may have written it "
-            f"when it resumed; {_WAY_OUT}"
-        )

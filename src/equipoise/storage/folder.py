@@ -72,6 +72,16 @@ class Storage:
         """Full location of a file, for messages and for Spark."""
         return f"{self.location}/{path}"
 
+    def below(self, path: str) -> "Storage":
+        """A folder below this one, in the same store."""
+        self._full(path)
+        return Storage(self.at(path), self._given)
+
+    def above(self, path: str) -> "Storage | None":
+        """The folder in which this one has the given path; ``None`` if its location does not end with that path."""
+        root = self.location.removesuffix(f"/{path}")
+        return None if root == self.location else Storage(root, self._given)
+
     def read(self, path: str) -> bytes:
         """All bytes of a file."""
         with _explained("read", self.at(path)):

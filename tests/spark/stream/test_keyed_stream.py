@@ -64,7 +64,7 @@ def test_arguments_that_cannot_be_are_refused_by_name(rates):
     for mode, said in (("complete", "use 'update', and read all keys with read_state"), ("some", "got 'some'")):
         with pytest.raises(InvalidArgumentError, match=said):
             groups.transformWithStateInPandas(Total(), "k long, v long", mode, "none")
-    with pytest.raises(InvalidArgumentError, match="eventTimeColumnName='t' names the event time for a second"):
+    with pytest.raises(InvalidArgumentError, match="eventTimeColumnName='t' needs a watermark on the input"):
         groups.transformWithStateInPandas(Total(), "k long, v long", "update", "none", None, "t")
     with pytest.raises(InvalidArgumentError, match="initialState must be a DataFrame, or a grouped one, got a list"):
         groups.transformWithStateInPandas(Total(), "k long, v long", "update", "none", [])

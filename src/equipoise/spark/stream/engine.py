@@ -33,10 +33,10 @@ from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.group_table import GroupTable, due_snapshots
-from equipoise.state.halves import SparkHalf, require_same_offsets, undelivered_batch
 from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, CommitLog
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
+from equipoise.state.stages import half_of, undelivered_batch
 from equipoise.storage import Storage
 
 _PATIENCE = 60.0  # seconds that a stopped query waits for its sink
@@ -85,16 +85,16 @@ class Engine(Generic[Rows]):
         with self._running, self._settings.epoch.reported_first():
             progress = self._recovered()
             version = batch + 1
-            offsets, is_replay = progress.spark.digest(batch), version == progress.head
+            offsets, is_replay = progress.half.digest(batch), version == progress.head
             if version == progress.head + 1:
                 progress.commit(self._run(progress, rows, version, offsets))
             elif not is_replay:
                 raise LogBrokenError(
-                    f"Spark asks for batch {batch} but the log in {progress.storage.location} ends with batch "
-                    f"{progress.head - 1}; the two halves of the checkpoint are of different times: restore both "
-                    "from one copy"
+                    f"{progress.half.caller} asks for batch {batch} but the log in {progress.storage.location} ends "
+                    f"with batch {progress.head - 1}; the two halves of the checkpoint are of different times: restore "
+                    "both from one copy"
                 )
-            require_same_offsets(batch, progress.last.offsets, offsets, progress.storage.location)
+            progress.half.require_same(batch, progress.last.offsets, offsets)
             if is_replay:
                 self._deliver_again(progress, rows)
             else:
@@ -103,10 +103,10 @@ class Engine(Generic[Rows]):
             progress.tidy()
 
     def initialise(self, rows: Rows | None) -> None:
-        """Commit version 0, the initial state, unless it exists; refuse a log that does not match Spark's offsets."""
+        """Commit version 0, the initial state, unless it exists; refuse a log that does not match its other half."""
         with self._settings.epoch.reported_first():
             progress = self._recovered()
-            progress.spark.require(progress.head, progress.last.offsets if progress.head >= 0 else "")
+            progress.half.require(progress.head, progress.last.offsets if progress.head >= 0 else "")
             if progress.head >= 0:
                 return
             if rows is not None:
@@ -246,12 +246,14 @@ class Engine(Generic[Rows]):
         name = progress.checkpoint.keep_plan(choice.plan) if is_new else progress.plan_name
         failpoint("driver.after-plan")
         dropped = [group for groups in batch_spec.handover.folded.values() for group in groups]
+        given = progress.half.next_watermark_ms(batch_spec.batch) if batch_spec.version else None
+        watermark_ms = _watermark(progress.watermark_ms, manifests, settings) if given is None else given
         return Commit(
             version=batch_spec.version,
             epoch=settings.epoch.number,
             time_ms=batch_spec.time_ms,
             watermark_ms=progress.watermark_ms,
-            next_watermark_ms=_watermark(progress.watermark_ms, manifests, settings),
+            next_watermark_ms=watermark_ms,
             plan=progress.plan_name,
             next_plan=name,
             offsets=offsets,
@@ -275,7 +277,7 @@ class _Progress:
         self.storage: Storage = settings.epoch.storage
         self.checkpoint = Checkpoint(self.storage)
         self.log = CommitLog(self.storage)
-        self.spark = SparkHalf(self.storage)
+        self.half = half_of(self.storage, settings.identity.stage)
         last = self.log.adopt(settings.epoch)
         self.head = -1 if last is None else last.version
         self.table = self.log.table(self.head) if self.head >= 0 else GroupTable()
@@ -300,7 +302,7 @@ class _Progress:
     def commit(self, commit: Commit) -> None:
         """Append the commit to the log; from then on the batch counts."""
         if commit.version:
-            self.spark.sync(commit.batch)
+            self.half.sync(commit.batch)
         failpoint("driver.before-commit")
         own = _variables(commit)
         commit = self.log.append(commit, self._settings.epoch)

@@ -18,7 +18,7 @@ from equipoise.spark.stream.aggregates import Asked, aggregates, count_of, numbe
 from equipoise.spark.stream.description import advice_text, described_page, described_stream, first_plan
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 from equipoise.spark.stream.options import StreamOptions
-from equipoise.spark.stream.pipeline import make_pipeline, require_columns, storable_schema
+from equipoise.spark.stream.pipeline import Pipeline, make_pipeline, require_columns, storable_schema
 from equipoise.spark.stream.stateful_stream import StatefulStream
 from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object
 from equipoise.spark.stream.vectorised import VectorProcessor
@@ -53,11 +53,13 @@ class KeyedStream:
         The key, whose columns must be columns of the stream.
     options
         Options of the query.
+    before
+        The pipeline whose output is grouped; ``stream`` is then an empty batch DataFrame with its columns.
     """
 
-    def __init__(self, stream: DataFrame, key: Key, options: StreamOptions) -> None:
+    def __init__(self, stream: DataFrame, key: Key, options: StreamOptions, before: Pipeline | None = None) -> None:
         require_columns(stream, key, options)
-        self._stream, self._key, self._options = stream, key, options
+        self._stream, self._key, self._options, self._before = stream, key, options, before
         self._schemas = SparkSchemas(stream.sparkSession)
         options.tail_groups(self._shuffle_partitions, None)
 
@@ -86,7 +88,8 @@ class KeyedStream:
             Rows for ``handleInitialState`` when the query is created: a batch DataFrame with the key columns, grouped
             or not.
         eventTimeColumnName
-            Not supported: a second keyed operator cannot follow.
+            Timestamp column of the output that is the event time for ``balance(result, ...)``. The input needs a
+            watermark. A row with an event time up to the watermark of the previous batch is an error, as in Spark.
         """
         return self._transform_with_state(
             "pandas", statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName
@@ -254,12 +257,7 @@ class KeyedStream:
             raise InvalidArgumentError(
                 f"statefulProcessor must be a StatefulProcessor, got {described_object(processor)}"
             )
-        if event_time:
-            raise InvalidArgumentError(
-                f"eventTimeColumnName={event_time!r} names the event time for a second keyed operator, which cannot "
-                "follow here; leave it out"
-            )
-        return self._stateful(processor, output, initial, mode=time_mode(times), form=form)
+        return self._stateful(processor, output, initial, mode=time_mode(times), form=form, event_time=event_time)
 
     def _aggregated(self, aggregator: ColumnAggregator) -> StatefulStream:
         return self._stateful(aggregator, aggregator.output_schema(list(self._key.names)))
@@ -272,11 +270,20 @@ class KeyedStream:
         *,
         mode: str = "none",
         form: Form = "pandas",
+        event_time: str = "",
     ) -> StatefulStream:
         columns = [field["name"] for field in storable_schema(self._schemas, output)["fields"]]
         code = UserCode(self._schemas, processor, columns, mode, form)
         pipeline = make_pipeline(
-            self._stream, self._key, self._options, code, output, time_mode=mode, initial=_ungrouped(initial)
+            self._stream,
+            self._key,
+            self._options,
+            code,
+            output,
+            time_mode=mode,
+            initial=_ungrouped(initial),
+            before=self._before,
+            event_time=event_time,
         )
         return StatefulStream(pipeline)
 

@@ -37,7 +37,7 @@ class Pipeline:
     Parameters
     ----------
     stream
-        The input.
+        The input; of a later stage an empty batch DataFrame with the columns of its input.
     query
         What is computed.
     options
@@ -47,6 +47,8 @@ class Pipeline:
     reduction, source
         Reduces the rows of a batch before they are placed, and speaks to a source that plans its batches; ``None`` for
         ordinary streams.
+    before
+        The pipeline whose output is the input; ``None`` if that is a stream.
     """
 
     stream: DataFrame
@@ -55,6 +57,7 @@ class Pipeline:
     initial: DataFrame | None = None
     reduction: Reduction | None = None
     source: SourceClient | None = None
+    before: "Pipeline | None" = None
 
     @property
     def spark(self) -> SparkSession:
@@ -65,6 +68,16 @@ class Pipeline:
     def shuffle_partitions(self) -> int:
         """Number of partitions if the options name none."""
         return default_partitions(self.spark)
+
+    @property
+    def stages(self) -> "list[Pipeline]":
+        """The keyed operators of the query, first to last."""
+        return [self] if self.before is None else [*self.before.stages, self]
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether batches must run without new input, for the timers of any stage."""
+        return any(stage.query.time_mode != "none" for stage in self.stages)
 
     def empty(self) -> DataFrame:
         """Return an empty DataFrame of the rows that the sink will receive."""
@@ -99,6 +112,8 @@ def make_pipeline(
     visit_every: int | None = None,
     reduction: Reduction | None = None,
     source: SourceClient | None = None,
+    before: Pipeline | None = None,
+    event_time: str = "",
 ) -> Pipeline:
     """Check a query as far as possible without a checkpoint.
 
@@ -116,8 +131,10 @@ def make_pipeline(
         Rows of the initial state.
     visit_every
         See ``QueryDefinition``.
-    reduction, source
+    reduction, source, before
         See ``Pipeline``.
+    event_time
+        Column of the output that has the event time for a later stage; empty for none.
     """
     spark = stream.sparkSession
     parsed, arrow = output_schemas(SparkSchemas(spark), output)
@@ -127,20 +144,22 @@ def make_pipeline(
         initial = initial.select(*(as_column(initial, name) for name in columns))
     fields = stream.select(*(as_column(stream, name) for name in key.names)).schema.fields
     splits = code.aggregator is not None and options.split and not options.order_by
+    watermark = _watermark(stream, time_mode)
     query = QueryDefinition(
         key=key.names,
         key_schema=StructType([StructField(field.name, field.dataType) for field in fields]).jsonValue(),
         code=code,
         time_mode=time_mode,
-        output_schema=StructType.fromJson(parsed),
+        output_schema=_with_event_time(StructType.fromJson(parsed), event_time, watermark),
         output_arrow=arrow,
         timezone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-        watermark=_watermark(stream, time_mode),
+        watermark=watermark,
         slots=task_slots(spark) if splits else None,
         visit_every=visit_every,
+        output_event_time=event_time or None,
     )
     options.tail_groups(default_partitions(spark), None)
-    return Pipeline(stream, query, options, initial, reduction, source)
+    return Pipeline(stream, query, options, initial, reduction, source, before)
 
 
 def output_schemas(schemas: SparkSchemas, output: StructType | str) -> tuple[dict[str, Any], pa.Schema]:
@@ -154,6 +173,34 @@ def storable_schema(schemas: SparkSchemas, output: StructType | str) -> dict[str
     parsed = schemas.parsed(output)
     require_storable(parsed)
     return parsed
+
+
+def _with_event_time(output: StructType, name: str, watermark: Watermark | None) -> StructType:
+    """Return an output schema whose event-time column is marked, as Spark marks it in the metadata of the column."""
+    if not name:
+        return output
+    if watermark is None:
+        raise InvalidArgumentError(
+            f"eventTimeColumnName={name!r} needs a watermark on the input, whose delay it takes over; call "
+            "withWatermark on the stream first"
+        )
+    if name not in output.names:
+        raise InvalidArgumentError(
+            f"eventTimeColumnName={name!r} is not a column of outputStructType, which has {', '.join(output.names)}"
+        )
+    if not isinstance(output[name].dataType, TimestampType):
+        raise InvalidArgumentError(
+            f"eventTimeColumnName={name!r} is a {output[name].dataType.simpleString()}, but event times are "
+            "timestamps; yield a timestamp"
+        )
+    mark = {_WATERMARK: watermark.delay_ms}
+    fields = [
+        StructField(
+            each.name, each.dataType, each.nullable, each.metadata | mark if each.name == name else each.metadata
+        )
+        for each in output.fields
+    ]
+    return StructType(fields)
 
 
 def _require_key(initial: DataFrame, stream: DataFrame, key: tuple[str, ...]) -> None:
@@ -174,9 +221,15 @@ def _require_key(initial: DataFrame, stream: DataFrame, key: tuple[str, ...]) ->
             )
 
 
+def event_time_columns(stream: DataFrame) -> list[StructField]:
+    """Return the columns with an event time that has a watermark, and the windows of such columns."""
+    return [field for field in stream.schema.fields if _WATERMARK in (field.metadata or {})]
+
+
 def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
     """Return the watermark of the stream, which Spark keeps in the metadata of the column."""
-    marked = [field for field in stream.schema.fields if _WATERMARK in (field.metadata or {})]
+    columns = event_time_columns(stream)
+    marked = [field for field in columns if not isinstance(field.dataType, StructType)]  # a struct is a window of one
     if len(marked) > 1:
         names = ", ".join(field.name for field in marked)
         raise InvalidArgumentError(
@@ -190,6 +243,6 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
                 f"the event-time column {field.name!r} is a {kind}, but event times are timestamps; cast it first"
             )
         return Watermark(field.name, int(field.metadata[_WATERMARK]))
-    if mode == "eventTime":
+    if mode == "eventTime" and (stream.isStreaming or not columns):
         raise InvalidArgumentError("timeMode eventTime needs a watermark; call withWatermark on the stream first")
     return None

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,12 +10,15 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from equipoise.errors import EquipoiseError, FencedError
+from equipoise.arguments import whole
+from equipoise.errors import EquipoiseError, FencedError, InvalidArgumentError
+from equipoise.readable import count_text
 from equipoise.spark.stream.batch_log_frame import BatchLog, batch_log
 from equipoise.spark.stream.failures import translated, translating
 from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.state_reader import read_state
 from equipoise.state.fencing import Epoch
+from equipoise.storage import Storage
 
 _log = logging.getLogger(__name__)
 _active: dict[str, StreamingQuery] = {}
@@ -27,26 +30,54 @@ def is_active_here(owner: str) -> bool:
     return query is not None and query.isActive
 
 
-class StatefulQuery(Overridable):
-    """A running query.
-
-    All other attributes are those of Spark's query: ``lastProgress``, ``status``, ``isActive`` and so on. If a query
-    failed with an error of equipoise, that error is raised, with Spark's trace below it.
+class QueryStage(Overridable):
+    """One keyed operator of a query: its batch log, its state and its overrides.
 
     Overrides are files in the checkpoint, so other processes can make them too. They take effect with the batch after
     the next.
+
+    Parameters
+    ----------
+    storage
+        Folder of the stage.
+    spark
+        The session.
+    """
+
+    def __init__(self, storage: Storage, spark: SparkSession) -> None:
+        super().__init__(storage)
+        self._location = storage.location
+        self._spark = spark
+
+    def batch_log(self) -> BatchLog:
+        """Return the log of all batches; see ``equipoise.spark.batch_log``."""
+        return batch_log(self._location, spark=self._spark)
+
+    def state(self, version: int | None = None) -> DataFrame:
+        """Return keys and states; see ``equipoise.spark.read_state``."""
+        return read_state(self._location, version, spark=self._spark)
+
+
+class StatefulQuery(QueryStage):
+    """A running query. Its batch log, state and overrides are those of its first keyed operator; see ``stage``.
+
+    All other attributes are those of Spark's query: ``lastProgress``, ``status``, ``isActive`` and so on. If a query
+    failed with an error of equipoise, that error is raised, with Spark's trace below it.
     """
 
     def __init__(
-        self, query: StreamingQuery, epoch: Epoch, spark: SparkSession, deliver_last: Callable[[], bool] | None
+        self,
+        query: StreamingQuery,
+        epochs: Sequence[Epoch],
+        spark: SparkSession,
+        deliver_last: Callable[[], bool] | None,
     ) -> None:
-        super().__init__(epoch.storage)
+        super().__init__(epochs[0].storage, spark)
         self._deliver_last = deliver_last
         self._stopping = False
-        self._epoch = epoch
+        self._epochs = epochs
         self.query = query
-        self._spark = spark
-        _active[epoch.owner] = query
+        _active.update((epoch.owner, query) for epoch in epochs)
         self._releasing = threading.Thread(target=self._release, name="equipoise-release", daemon=True)
         self._releasing.start()
 
@@ -81,22 +112,25 @@ class StatefulQuery(Overridable):
             self.query.stop()
         self._releasing.join()
 
-    def batch_log(self) -> BatchLog:
-        """Return the log of all batches; see ``equipoise.spark.batch_log``."""
-        return batch_log(self._epoch.storage.location, spark=self._spark)
-
-    def state(self, version: int | None = None) -> DataFrame:
-        """Return keys and states; see ``equipoise.spark.read_state``."""
-        return read_state(self._epoch.storage.location, version, spark=self._spark)
+    def stage(self, number: int) -> QueryStage:
+        """Return a keyed operator of the query, by its position from 1."""
+        if whole("number", number, 1) > len(self._epochs):
+            raise InvalidArgumentError(
+                f"the query has {count_text(len(self._epochs), 'keyed operator')}, and the one of number {number} was "
+                "asked for; they are numbered from 1, in the order of the rows"
+            )
+        return QueryStage(self._epochs[number - 1].storage, self._spark)
 
     def _release(self) -> None:
         """Release the checkpoint when the query has ended, however it ended."""
         if _has_ended(self.query):
             if self._stopping:
                 self._deliver_rest()
-            with suppress(EquipoiseError):  # the checkpoint may have been deleted
-                self._epoch.release()
-        _active.pop(self._epoch.owner, None)
+            for epoch in reversed(self._epochs):
+                with suppress(EquipoiseError):  # the checkpoint may have been deleted
+                    epoch.release()
+        for epoch in self._epochs:
+            _active.pop(epoch.owner, None)
 
     def _deliver_rest(self) -> None:
         if self._deliver_last is None:

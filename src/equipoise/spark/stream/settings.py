@@ -50,6 +50,11 @@ class QueryDefinition:
         Number of tasks that run at a time; ``None``: one for each partition.
     visit_every
         Number of versions after which all keys are visited, not only those with rows; ``None`` for never.
+    output_event_time
+        Column of the output that has the event time for a later stage; its rows must not be late. ``None`` for none.
+    final_by
+        Key column with the event time by which an aggregate finishes a key: then its row is final, and delivered.
+        ``None`` for other operators, and for aggregates that deliver a row whenever it changes.
     transformations
         Functions applied to the committed rows of a batch before the sink receives them, first to last.
     """
@@ -64,6 +69,8 @@ class QueryDefinition:
     watermark: Watermark | None = None
     slots: int | None = None
     visit_every: int | None = None
+    output_event_time: str | None = None
+    final_by: str | None = None
     transformations: tuple[Transformation, ...] = ()
 
     def transformed(self, rows: Any) -> Any:

@@ -18,7 +18,8 @@ from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.stream.delivery import FileSink, Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.jobs import SparkJobs
-from equipoise.spark.stream.opening import open_query
+from equipoise.spark.stream.opening import Stage, open_query, release_all
+from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.pipeline import Pipeline, SourceClient, output_schemas
 from equipoise.spark.stream.query import StatefulQuery
 from equipoise.spark.stream.transformed_files import TransformedFiles, write_transformed
@@ -46,8 +47,9 @@ def start_query(
     name
         Name of the query on Spark's pages.
     """
-    if pipeline.source is not None:
-        pipeline.source.require_trigger(trigger)
+    first, *later = pipeline.stages
+    if first.source is not None:
+        first.source.require_trigger(trigger)
     if isinstance(sink, FileSink):
         empty = pipeline.empty()
         sink.prepare(empty)
@@ -55,28 +57,28 @@ def start_query(
             _, schema = output_schemas(SparkSchemas(pipeline.spark), empty.schema)
             sink = TransformedFiles(sink, partial(write_transformed, schema))
     storage = Storage(checkpoint)
-    options = pipeline.options
     opened = open_query(
         storage,
-        pipeline.query,
-        replace(options, targetSeconds=options.targetSeconds or _interval(trigger)),
+        first.query,
+        _with_target(first.options, trigger),
         sink,
-        partial(SparkJobs, reduction=pipeline.reduction),
-        shuffle_partitions=pipeline.shuffle_partitions,
-        initial=pipeline.initial,
+        partial(SparkJobs, reduction=first.reduction),
+        shuffle_partitions=first.shuffle_partitions,
+        initial=first.initial,
+        later=[Stage(each.query, _with_target(each.options, trigger), SparkJobs, each.initial) for each in later],
     )
-    engine, epoch = opened.engine, opened.settings.epoch
+    engine, epochs = opened.engine, [opened.settings.epoch, *opened.later]
     try:
-        handler = engine if pipeline.source is None else _Reporting(engine, pipeline.source)
+        handler = engine if first.source is None else _Reporting(engine, first.source)
         writer = _ticking(pipeline).writeStream.foreachBatch(handler).option("checkpointLocation", storage.at(SPARK))
         writer = writer.trigger(**trigger) if trigger else writer
         query = _started(pipeline, writer.queryName(name) if name else writer)
     except BaseException:
-        epoch.release()
+        release_all(epochs)
         raise
     runs_here = not is_connect(pipeline.spark)  # on Connect the server calls the sink, and the files are there
     deliver_last = partial(engine.deliver_last, pipeline.spark.range(0)) if runs_here else None
-    return StatefulQuery(query, epoch, pipeline.spark, deliver_last)
+    return StatefulQuery(query, epochs, pipeline.spark, deliver_last)
 
 
 class _Reporting:
@@ -97,7 +99,7 @@ def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:
     The clock does not support ``availableNow``; without this setting Spark would run all available rows as one batch.
     """
     spark = pipeline.spark
-    if pipeline.query.time_mode == "none":
+    if not pipeline.has_clock:
         return writer.start()
     before = spark.conf.get(_AVAILABLE_NOW, None)
     spark.conf.set(_AVAILABLE_NOW, "true")
@@ -115,11 +117,16 @@ def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:
 
 def _ticking(pipeline: Pipeline) -> DataFrame:
     """Return the stream; with timers also a clock without rows, since Spark runs no batch without new input."""
-    if pipeline.query.time_mode == "none":
-        return pipeline.stream
+    stream = pipeline.stages[0].stream
+    if not pipeline.has_clock:
+        return stream
     clock = pipeline.spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
-    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in pipeline.stream.schema.fields]
-    return pipeline.stream.union(clock.select(*nothing))
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema.fields]
+    return stream.union(clock.select(*nothing))
+
+
+def _with_target(options: StreamOptions, trigger: Mapping[str, Any]) -> StreamOptions:
+    return replace(options, targetSeconds=options.targetSeconds or _interval(trigger))
 
 
 def _interval(trigger: Mapping[str, Any]) -> float | None:

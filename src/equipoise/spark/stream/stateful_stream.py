@@ -51,7 +51,7 @@ class StatefulStream:
 
     ``select``, ``where``, ``withColumn``, ``drop`` and ``transform`` are checked at once against the schema, and
     applied to the committed rows of each batch before the sink receives them. They see one batch at a time, so keyed
-    operations are refused.
+    operations are refused. ``balance(result, *key)`` groups the output by another key, for a second keyed operator.
 
     Examples
     --------
@@ -60,6 +60,11 @@ class StatefulStream:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The definition of the query."""
+        return self._pipeline
 
     @property
     def schema(self) -> StructType:
@@ -135,8 +140,9 @@ class StatefulStream:
         if name in _KEYED:
             raise InvalidArgumentError(
                 f"{name} needs the rows of several batches, and the output of a keyed operator is delivered batch by "
-                f"batch; start the query into a table or a topic and call {name} on a DataFrame that reads it, or work "
-                "on the rows of one batch with transform(f) or writeStream.foreachBatch(f)"
+                "batch; use balance(stream, *key) for a second keyed operator, or start the query into a table or a "
+                f"topic and call {name} on a DataFrame that reads it, or work on the rows of one batch with "
+                "transform(f) or writeStream.foreachBatch(f)"
             )
         if name in _ACTIONS:
             raise InvalidArgumentError(

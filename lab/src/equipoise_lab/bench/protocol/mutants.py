@@ -14,7 +14,6 @@ from unittest import mock
 
 from equipoise.names import unique_name
 from equipoise.plan import Plan
-from equipoise.spark.stream import engine
 from equipoise.spark.stream.delivery import Delivery
 from equipoise.spark.stream.sinks import ParquetFiles
 from equipoise.state.checkpoint import Checkpoint
@@ -39,7 +38,7 @@ def replacing_sink() -> Iterator[None]:
 def forgotten_offsets() -> Iterator[None]:
     """Mutant s2."""
     with (
-        mock.patch.object(engine, "require_same_offsets"),
+        mock.patch.object(SparkHalf, "require_same"),
         mock.patch.object(SparkHalf, "sync"),
         mock.patch.object(SparkHalf, "require"),
     ):
@@ -49,7 +48,7 @@ def forgotten_offsets() -> Iterator[None]:
 @contextmanager
 def trusted_halves() -> Iterator[None]:
     """Mutant s4."""
-    with mock.patch.object(engine, "require_same_offsets"), mock.patch.object(SparkHalf, "require"):
+    with mock.patch.object(SparkHalf, "require_same"), mock.patch.object(SparkHalf, "require"):
         yield
 
 
