@@ -37,7 +37,7 @@ from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery, balance, read_state
 from equipoise.spark.stream import engine, jobs, sinks
 from equipoise.spark.stream.delivery import FileSink
-from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.outputs import FileOutputs
 from equipoise.spark.stream.starting import start_query
 from equipoise.spark.stream.task import run_partition
 from equipoise.spark.stream.transformed_files import TransformedFiles
@@ -239,7 +239,7 @@ def write_shuffled(delivery):
     rows, files = delivery.rows(), []
     order = np.random.default_rng().permutation(rows.num_rows)
     for part in np.array_split(order, np.random.default_rng().integers(1, 3)):
-        with Outputs(delivery.storage, delivery.batch + 1, rows.schema, "UTC") as outputs:
+        with FileOutputs(delivery.storage, delivery.batch + 1, rows.schema, "UTC") as outputs:
             outputs.add_table(rows.take(part))
             files += outputs.finish()
     return files

@@ -29,7 +29,7 @@ def df(spark):
 
 
 SHARED = ("applyInPandas", "applyInArrow", "agg", "count", "sum", "avg", "mean", "min", "max", "pivot", "cogroup")
-STREAM_ONLY = ("transformWithState", "transformWithStateInPandas", "applyInPandasWithState", "process")
+STREAM_ONLY = ("applyInPandasWithState", "process")
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -219,7 +219,7 @@ def test_rows_may_be_left_to_the_hash_of_spark(df, jobs, options, capsys):
 @pytest.mark.parametrize("name", STREAM_ONLY)
 def test_methods_of_streams_are_refused_by_name(df, name):
     with pytest.raises(
-        InvalidArgumentError, match=f"{name} keeps state .* with spark.readStream, or use applyInPandas"
+        InvalidArgumentError, match=f"{name} keeps state .* with spark.readStream, or use transformWithState"
     ):
         getattr(balance(df, "k"), name)(None, "n long")
 

@@ -116,8 +116,15 @@ def balance(
     options: dict[str, Any] = {"numPartitions": numPartitions, "placement": placement, "policy": policy}
     options |= {name: given[name] for name in allowed if given[name] is not None}
     if not streaming:
-        return BalancedGroups(rows, resolved, BatchOptions(**options))
+        return BalancedGroups(rows, resolved, BatchOptions(**options), _run_once)
     from equipoise.spark.stream.keyed_stream import KeyedStream  # noqa: PLC0415 - a batch needs nothing of streams
     from equipoise.spark.stream.options import StreamOptions  # noqa: PLC0415 - as above
 
     return KeyedStream(rows, resolved, StreamOptions(**options), before)
+
+
+def _run_once(*arguments: Any) -> DataFrame:
+    """Run a ``StatefulProcessor`` over a batch; the module is loaded with the first call."""
+    from equipoise.spark.stream.once import run_once  # noqa: PLC0415 - most batches need nothing of streams
+
+    return run_once(*arguments)

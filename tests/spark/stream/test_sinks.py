@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from equipoise import DamagedError, FencedError, InvalidArgumentError, MismatchError, MissingPackageError
 from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Delivery, deliver
-from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.outputs import FileOutputs
 from equipoise.storage import Storage
 from equipoise.storage.local_disk import LocalDisk
 
@@ -34,7 +34,7 @@ class Checkpoint:
         """A batch with a file for each list of values."""
         made = []
         for values in files:
-            with Outputs(self.storage, number + 1, SCHEMA, "UTC") as output:
+            with FileOutputs(self.storage, number + 1, SCHEMA, "UTC") as output:
                 output.add_table(pa.table([list(values), [f"text {value}" for value in values]], schema=SCHEMA))
                 made += output.finish()
         empty = no_rows if self.spark is None else lambda: rows(self.spark)

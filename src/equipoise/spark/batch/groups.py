@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any, NoReturn
 
 from pyspark.sql import Column, DataFrame, GroupedData, Window, WindowSpec
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError, MismatchError
@@ -51,12 +52,15 @@ class BalancedGroups(Explained):
         Their key.
     options
         How to measure, plan and record.
+    stateful
+        Runs a ``StatefulProcessor`` over rows; see ``equipoise.spark.stream.once.run_once``.
     """
 
-    def __init__(self, df: DataFrame, key: Key, options: BatchOptions) -> None:
+    def __init__(self, df: DataFrame, key: Key, options: BatchOptions, stateful: Callable[..., DataFrame]) -> None:
         self.key = key
         self._df = df
         self._options = options
+        self._stateful = stateful
         self._look = Look(df, key, options)
         self._operations: list[tuple[str, str]] = []
         self._aggregation: Aggregation | None = None  # of the last operation that has a plan
@@ -242,18 +246,56 @@ class BalancedGroups(Explained):
         """
         return self._look.wait_for_record(timeout)
 
-    # ---- what only streams have ----
+    # ---- state ----
 
-    def transformWithState(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002, N802 - Spark's own name
-        """Refuse: for streaming DataFrames only."""
-        _refuse("transformWithState")
+    def transformWithStateInPandas(  # noqa: N802 - Spark's own name
+        self,
+        statefulProcessor: StatefulProcessor,  # noqa: N803 - Spark's own name
+        outputStructType: StructType | str,  # noqa: N803 - Spark's own name
+        outputMode: str,  # noqa: N803 - Spark's own name
+        timeMode: str,  # noqa: N803 - Spark's own name
+        initialState: DataFrame | GroupedData | None = None,  # noqa: N803 - Spark's own name
+        eventTimeColumnName: str = "",  # noqa: ARG002, N803 - Spark's own name
+    ) -> DataFrame:
+        """Run a ``StatefulProcessor`` once over all rows of each key, as Spark's method does on a batch DataFrame.
 
-    def transformWithStateInPandas(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002, N802 - Spark's own name
-        """Refuse: for streaming DataFrames only."""
-        _refuse("transformWithStateInPandas")
+        The state starts with ``initialState`` and ends with the task. A batch has no watermark, so event-time timers do
+        not fire. Processing-time timers fire after the rows of the key if they are due at the time of this call.
+
+        Parameters
+        ----------
+        statefulProcessor
+            Receives the rows of a key as pandas DataFrames.
+        outputStructType
+            Schema of the rows that it yields.
+        outputMode
+            ``"append"`` or ``"update"``, with the same result.
+        timeMode
+            ``"none"``, ``"processingTime"`` or ``"eventTime"``.
+        initialState
+            Rows for ``handleInitialState``: a batch DataFrame with the key columns, grouped or not.
+        eventTimeColumnName
+            Not used: a batch has no watermark to hand on.
+        """
+        return self._with_state("pandas", statefulProcessor, outputStructType, outputMode, timeMode, initialState)
+
+    def transformWithState(  # noqa: N802 - Spark's own name
+        self,
+        statefulProcessor: StatefulProcessor,  # noqa: N803 - Spark's own name
+        outputStructType: StructType | str,  # noqa: N803 - Spark's own name
+        outputMode: str,  # noqa: N803 - Spark's own name
+        timeMode: str,  # noqa: N803 - Spark's own name
+        initialState: DataFrame | GroupedData | None = None,  # noqa: N803 - Spark's own name
+        eventTimeColumnName: str = "",  # noqa: ARG002, N803 - Spark's own name
+    ) -> DataFrame:
+        """Run a ``StatefulProcessor`` that receives the rows of a key as ``Row`` objects.
+
+        The parameters are those of ``transformWithStateInPandas``.
+        """
+        return self._with_state("rows", statefulProcessor, outputStructType, outputMode, timeMode, initialState)
 
     def applyInPandasWithState(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002, N802 - Spark's own name
-        """Refuse: for streaming DataFrames only."""
+        """Refuse: for streaming DataFrames only, as in Spark."""
         _refuse("applyInPandasWithState")
 
     def process(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002 - as above
@@ -284,6 +326,18 @@ class BalancedGroups(Explained):
         return self._placed(plan).groupBy(
             partition_column(plan, self.key.fingerprint).alias(PARTITION), *self.key.columns
         )
+
+    def _with_state(self, form: str, *arguments: Any) -> DataFrame:
+        """Run a processor over the rows, placed by the plan or by Spark's hash."""
+
+        def place(rows: DataFrame, fingerprint: Column) -> DataFrame:
+            plan = self._placing_plan()
+            if plan is None:
+                return rows.repartition(self._look.partitions, fingerprint)
+            return rows.repartitionById(plan.partitions, partition_column(plan, fingerprint))
+
+        self._note_placed("transformWithStateInPandas" if form == "pandas" else "transformWithState")
+        return self._stateful(self._look.source, self.key, place, form, *arguments)
 
     def _bare(self, func: Callable[..., Any]) -> Callable[..., Any]:
         return without_partition(func) if self._options.places_keys else func
@@ -394,7 +448,7 @@ def _described(plan: Plan) -> str:
 def _refuse(method: str) -> NoReturn:
     raise InvalidArgumentError(
         f"{method} keeps state between micro-batches and needs a streaming DataFrame, and this is a batch one; read it "
-        "with spark.readStream, or use applyInPandas or aggregate"
+        "with spark.readStream, or use transformWithStateInPandas, applyInPandas or aggregate"
     )
 
 

@@ -18,7 +18,10 @@ Every partition gets one marker row, so that tasks without other rows run too; i
 PARTIAL_BUFFER = "__equipoise_partial_buffer"
 """Partial buffer of rows of a split key; see ``equipoise.spark.stream.partial_buffers``."""
 
-RESERVED = frozenset({FINGERPRINT, PARTITION, SHARD, WEIGHT, THINNING, GROUP, PARTIAL_BUFFER})
+INITIAL_STATE = "__equipoise_initial_state"
+"""Columns of a row of initial state, as a struct; see ``equipoise.spark.stream.once``."""
+
+RESERVED = frozenset({FINGERPRINT, PARTITION, SHARD, WEIGHT, THINNING, GROUP, PARTIAL_BUFFER, INITIAL_STATE})
 """Names that no column of a user's DataFrame may have."""
 
 

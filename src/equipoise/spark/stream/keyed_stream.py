@@ -1,9 +1,9 @@
 """``balance`` on a streaming DataFrame: the keyed operators of a stream."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
-from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
@@ -18,15 +18,18 @@ from equipoise.spark.stream.aggregates import Asked, aggregates, count_of, numbe
 from equipoise.spark.stream.description import advice_text, described_page, described_stream, first_plan
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 from equipoise.spark.stream.options import StreamOptions
-from equipoise.spark.stream.pipeline import Pipeline, make_pipeline, require_columns, storable_schema
+from equipoise.spark.stream.pipeline import (
+    InitialState,
+    Pipeline,
+    make_pipeline,
+    require_columns,
+    storable_schema,
+)
 from equipoise.spark.stream.stateful_stream import StatefulStream
-from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object
+from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object, require_processor
 from equipoise.spark.stream.vectorised import VectorProcessor
 from equipoise.spark.stream.writer import output_mode
 from equipoise.state.timers import time_mode
-
-InitialState: TypeAlias = DataFrame | GroupedData
-"""Initial state as Spark takes it, grouped, or as an ungrouped DataFrame."""
 
 _BATCH_ONLY = {
     "applyInPandas": "use transformWithStateInPandas, or applyInPandas inside writeStream.foreachBatch",
@@ -253,10 +256,7 @@ class KeyedStream:
         event_time: str,
     ) -> StatefulStream:
         output_mode(mode)
-        if not isinstance(processor, StatefulProcessor):
-            raise InvalidArgumentError(
-                f"statefulProcessor must be a StatefulProcessor, got {described_object(processor)}"
-            )
+        require_processor(processor)
         return self._stateful(processor, output, initial, mode=time_mode(times), form=form, event_time=event_time)
 
     def _aggregated(self, aggregator: ColumnAggregator) -> StatefulStream:
@@ -281,20 +281,8 @@ class KeyedStream:
             code,
             output,
             time_mode=mode,
-            initial=_ungrouped(initial),
+            initial=initial,
             before=self._before,
             event_time=event_time,
         )
         return StatefulStream(pipeline)
-
-
-def _ungrouped(initial: InitialState | None) -> DataFrame | None:
-    """Return the DataFrame of an initial state, which Spark's method takes grouped."""
-    if initial is None or isinstance(initial, DataFrame):
-        return initial
-    grouped = getattr(initial, "_df", None)  # pyspark has no public way from GroupedData to its DataFrame
-    if not isinstance(grouped, DataFrame):
-        raise InvalidArgumentError(
-            f"initialState must be a DataFrame, or a grouped one, got {described_object(initial)}"
-        )
-    return grouped

@@ -1,5 +1,6 @@
-"""Write the output rows of a task to one Parquet file, which appears when it is complete."""
+"""Collect the output rows of a task, and write them to one Parquet file, which appears when it is complete."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -19,39 +20,24 @@ _ROWS_AT_A_TIME = 50_000
 
 
 class Outputs:
-    """Collects the output rows of one task; without rows no file is written.
+    """Collects the output rows of a task as Arrow tables.
 
     Parameters
     ----------
-    storage
-        The checkpoint.
-    version
-        Version that the batch commits.
     schema
         Schema of the rows.
     timezone
         The session's time zone.
     """
 
-    def __init__(self, storage: Storage, version: int, schema: pa.Schema, timezone: str) -> None:
-        self._storage = storage
-        self._path = f"{FOLDER}/{version:020d}/{unique_name()}.parquet"
+    def __init__(self, schema: pa.Schema, timezone: str) -> None:
         self._schema = schema
         self._timezone = timezone
         self._frames: list[pd.DataFrame] = []
         self._values: list[tuple[Any, ...]] = []
         self._dicts: list[dict[str, Any]] = []
         self._pending = 0
-        self._rows = 0
-        self._stack = ExitStack()
-        self._file: Written | None = None
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._stack.__exit__(*failure)  # type: ignore[arg-type]  # the usual three
+        self._tables: list[pa.Table] = []
 
     def add_frame(self, frame: pd.DataFrame) -> None:
         """Add a frame that a function yielded."""
@@ -81,14 +67,12 @@ class Outputs:
         self._flush()
         self._write(table)
 
-    def finish(self) -> list[OutputFile]:
-        """Complete the file; return it, or nothing without rows."""
+    def taken(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows that were added since the last call."""
         self._flush()
-        if self._writer is None or self._file is None:
-            return []
-        self._writer.close()
-        self._stack.close()
-        return [OutputFile(self._path, self._file.size, self._file.sha256, self._rows)]
+        tables, self._tables = self._tables, []
+        for table in tables:
+            yield from table.to_batches()
 
     def _count(self, rows: int) -> None:
         self._pending += rows
@@ -104,6 +88,49 @@ class Outputs:
             self._write(rows_to_arrow(values, self._schema, self._timezone))
         if dicts:
             self._write(dicts_to_arrow(dicts, self._schema))
+
+    def _write(self, table: pa.Table) -> None:
+        self._tables.append(table)
+
+
+class FileOutputs(Outputs):
+    """Writes the output rows of one task to a file; without rows no file is written.
+
+    Parameters
+    ----------
+    storage
+        The checkpoint.
+    version
+        Version that the batch commits.
+    schema
+        Schema of the rows.
+    timezone
+        The session's time zone.
+    """
+
+    def __init__(self, storage: Storage, version: int, schema: pa.Schema, timezone: str) -> None:
+        super().__init__(schema, timezone)
+        self._storage = storage
+        self._path = f"{FOLDER}/{version:020d}/{unique_name()}.parquet"
+        self._rows = 0
+        self._stack = ExitStack()
+        self._file: Written | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.__exit__(*failure)  # type: ignore[arg-type]  # the usual three
+
+    def finish(self) -> list[OutputFile]:
+        """Complete the file; return it, or nothing without rows."""
+        self._flush()
+        if self._writer is None or self._file is None:
+            return []
+        self._writer.close()
+        self._stack.close()
+        return [OutputFile(self._path, self._file.size, self._file.sha256, self._rows)]
 
     def _write(self, table: pa.Table) -> None:
         if not table.num_rows:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from equipoise.errors import InvalidArgumentError
@@ -15,7 +15,10 @@ from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, requir
 from equipoise.spark.stream.jobs import Reduction
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.settings import QueryDefinition, Transformation, Watermark
-from equipoise.spark.stream.user_code import UserCode
+from equipoise.spark.stream.user_code import UserCode, described_object
+
+InitialState: TypeAlias = DataFrame | GroupedData
+"""Initial state as Spark takes it, grouped, or as an ungrouped DataFrame."""
 
 _WATERMARK = "spark.watermarkDelayMs"  # where Spark keeps the delay of withWatermark, in a column's metadata
 
@@ -108,7 +111,7 @@ def make_pipeline(
     output: StructType | str,
     *,
     time_mode: str = "none",
-    initial: DataFrame | None = None,
+    initial: InitialState | None = None,
     visit_every: int | None = None,
     reduction: Reduction | None = None,
     source: SourceClient | None = None,
@@ -138,16 +141,11 @@ def make_pipeline(
     """
     spark = stream.sparkSession
     parsed, arrow = output_schemas(SparkSchemas(spark), output)
-    if initial is not None:
-        _require_key(initial, stream, key.names)
-        columns = code.initial_columns(key.names, initial.columns)
-        initial = initial.select(*(as_column(initial, name) for name in columns))
-    fields = stream.select(*(as_column(stream, name) for name in key.names)).schema.fields
     splits = code.aggregator is not None and options.split and not options.order_by
     watermark = _watermark(stream, time_mode)
     query = QueryDefinition(
         key=key.names,
-        key_schema=StructType([StructField(field.name, field.dataType) for field in fields]).jsonValue(),
+        key_schema=key_schema(stream, key),
         code=code,
         time_mode=time_mode,
         output_schema=_with_event_time(StructType.fromJson(parsed), event_time, watermark),
@@ -159,7 +157,24 @@ def make_pipeline(
         output_event_time=event_time or None,
     )
     options.tail_groups(default_partitions(spark), None)
-    return Pipeline(stream, query, options, initial, reduction, source, before)
+    return Pipeline(stream, query, options, initial_state(initial, stream, key, code), reduction, source, before)
+
+
+def key_schema(df: DataFrame, key: Key) -> dict[str, Any]:
+    """Return ``StructType.jsonValue()`` of the key columns."""
+    fields = df.select(*(as_column(df, name) for name in key.names)).schema.fields
+    schema: dict[str, Any] = StructType([StructField(field.name, field.dataType) for field in fields]).jsonValue()
+    return schema
+
+
+def initial_state(given: InitialState | None, df: DataFrame, key: Key, code: UserCode) -> DataFrame | None:
+    """Return the columns of an initial state that the code uses; refuse one that does not fit the rows ``df``."""
+    if given is None:
+        return None
+    initial = _ungrouped(given)
+    _require_key(initial, df, key.names)
+    columns = code.initial_columns(key.names, initial.columns)
+    return initial.select(*(as_column(initial, name) for name in columns))
 
 
 def output_schemas(schemas: SparkSchemas, output: StructType | str) -> tuple[dict[str, Any], pa.Schema]:
@@ -201,6 +216,18 @@ def _with_event_time(output: StructType, name: str, watermark: Watermark | None)
         for each in output.fields
     ]
     return StructType(fields)
+
+
+def _ungrouped(initial: InitialState) -> DataFrame:
+    """Return the DataFrame of an initial state, which Spark's method takes grouped."""
+    if isinstance(initial, DataFrame):
+        return initial
+    grouped = getattr(initial, "_df", None)  # pyspark has no public way from GroupedData to its DataFrame
+    if not isinstance(grouped, DataFrame):
+        raise InvalidArgumentError(
+            f"initialState must be a DataFrame, or a grouped one, got {described_object(initial)}"
+        )
+    return grouped
 
 
 def _require_key(initial: DataFrame, stream: DataFrame, key: tuple[str, ...]) -> None:

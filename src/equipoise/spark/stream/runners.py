@@ -123,6 +123,10 @@ class ProcessorRunner(Runner):
         with naming_function(self._batch_spec, "close"):
             self._processor.close()
 
+    def turn_to(self, batch_spec: BatchSpec) -> None:
+        """Take the rows that follow by another specification, such as that of the initial state, without ``init``."""
+        self._batch_spec = batch_spec
+
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
         """Return keys with their rows in the form that the processor takes."""
         if isinstance(self._processor, AggregatorProcessor) and (
@@ -179,17 +183,22 @@ def failed(batch_spec: BatchSpec, what: str, fingerprint: int, error: Exception)
         what,
         f" for the key with the fingerprint {fingerprint_text(fingerprint)}",
         error,
-        f" To see the key, filter the input or read_state(checkpoint) with {found}.",
+        f" To see the key, filter the input{' or read_state(checkpoint)' if batch_spec.location else ''} with {found}.",
     )
 
 
 def failed_for(batch_spec: BatchSpec, what: str, whom: str, error: Exception, hint: str = "") -> UserFunctionError:
     """Return the error to raise when the user's code failed: the user's exception and line, then what to do."""
     where = "with the initial state" if batch_spec.initial else f"in batch {batch_spec.batch}"
+    done = (
+        f"It was called{whom} {where}, of which nothing was committed. Correct the function and start the query again"
+    )
+    done += " on the same checkpoint."
+    if not batch_spec.location:
+        done = f"It was called{whom}{' with the initial state' if batch_spec.initial else ''}. "
+        done += "Correct the function and run the job again."
     return UserFunctionError(
-        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n"
-        f"It was called{whom} {where}, of which nothing was committed. Correct the function and start the "
-        f"query again on the same checkpoint.{hint}\n{traced(error)}"
+        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n{done}{hint}\n{traced(error)}"
     )
 
 

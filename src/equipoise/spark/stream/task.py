@@ -11,7 +11,7 @@ from equipoise.spark.rows.keyed_frames import partial_buffers_of
 from equipoise.spark.rows.runs import Runs, SortedRows, latest_event_ms
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.outputs import FileOutputs
 from equipoise.spark.stream.owned_groups import OwnedGroups
 from equipoise.spark.stream.runners import Runner
 from equipoise.state.cache import GroupCache
@@ -47,7 +47,7 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
     tail_groups = sum(name[0] == "t" for name in batch_spec.groups)
     meter = LoadMeter(len(batch_spec.groups), tail_groups)
     with (
-        Outputs(storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone) as outputs,
+        FileOutputs(storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone) as outputs,
         OwnedGroups(
             batch_spec, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)
         ) as groups,

@@ -22,7 +22,7 @@ from equipoise.errors import DamagedError
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.spark.stream.delivery import Delivery, FileSink
-from equipoise.spark.stream.outputs import FOLDER, Outputs
+from equipoise.spark.stream.outputs import FOLDER, FileOutputs
 from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage
 
@@ -93,7 +93,7 @@ def _file_writer(
     """Return the function for ``mapInArrow`` that writes a partition to a file and describes the file."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Outputs(Storage(location), version, schema, "UTC") as outputs:
+        with FileOutputs(Storage(location), version, schema, "UTC") as outputs:
             for batch in batches:
                 outputs.add_table(pa.Table.from_batches([batch]).cast(schema))
             files = outputs.finish()

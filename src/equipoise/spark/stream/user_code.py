@@ -140,6 +140,12 @@ class UserCode:
         return [*key, *self._initial]
 
 
+def require_processor(given: object) -> None:
+    """Refuse anything but a ``StatefulProcessor``."""
+    if not isinstance(given, StatefulProcessor):
+        raise InvalidArgumentError(f"statefulProcessor must be a StatefulProcessor, got {described_object(given)}")
+
+
 def _runner_of(processor: StatefulProcessor, form: Form) -> type[ProcessorRunner]:
     if isinstance(processor, GroupStateProcessor):
         return GroupStateRunner
