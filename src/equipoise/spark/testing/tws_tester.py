@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySparkValueError
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
@@ -13,6 +12,7 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.pandas_rows import dicts_to_arrow, to_arrow, to_pandas
 from equipoise.spark.stream.local import LocalSchemas, SchemaLike
 from equipoise.spark.testing.live_handle import HandleForTests, LiveHandle, unsupported
+from equipoise.spark.testing.output_rows import rows_of
 from equipoise.state.timers import time_mode
 from equipoise.state.variables import ListState, MapState, ValueState
 
@@ -231,9 +231,3 @@ class TwsTester:
             return to_pandas(to_arrow(made, self._output, _TIMEZONE), _TIMEZONE)
         made = [frame for frame in made if len(frame.columns)]
         return pd.concat(made, ignore_index=True) if made else pd.DataFrame()
-
-
-def rows_of(table: pa.Table) -> list[Row]:
-    """Return the rows of a table as ``Row`` objects."""
-    made = Row(*table.column_names)
-    return [made(*values) for values in zip(*(column.to_pylist() for column in table.columns), strict=True)]
