@@ -21,7 +21,7 @@ from equipoise.split import SPLITTERS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
-PARTS = ("adapt", "checks", "microbatch", "plan", "sketch", "spark", "split")
+PARTS = ("adapt", "checks", "microbatch", "plan", "sketch", "spark", "split", "testing")
 PACKAGES = ["equipoise", *(f"equipoise.{part}" for part in PARTS), "equipoise_lab.variants"]
 
 

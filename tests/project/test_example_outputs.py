@@ -1,4 +1,4 @@
-"""Text directly after an example, in pages about algorithms and their reference, is what the example prints."""
+"""Text directly after an example, in pages whose examples need no Spark, is what the example prints."""
 
 import contextlib
 import io
@@ -10,9 +10,10 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 REFERENCE = [DOCS / "reference" / f"{name}.md" for name in ("adapt", "checks", "plan")]
+TESTING = DOCS / "how-to" / "test-a-processor.md"
 PAGES = [
     path
-    for path in sorted([*(DOCS / "algorithms").rglob("*.md"), *(DOCS / "lab").glob("*.md"), *REFERENCE])
+    for path in sorted([*(DOCS / "algorithms").rglob("*.md"), *(DOCS / "lab").glob("*.md"), *REFERENCE, TESTING])
     if EXAMPLE.search(path.read_text(encoding="utf-8"))
 ]
 

@@ -39,6 +39,7 @@ LAYERS = [
     {"microbatch"},
     {"checks", "dashboard", "web_page"},
     {"spark"},
+    {"testing"},
     {"cli"},
     {"__main__"},
 ]
@@ -108,6 +109,7 @@ FLOORS = {
     "batch": {"rows"},
     "stream": {"rows"},
     "prompt": {"rows", "stream"},
+    "testing": {"rows", "stream"},
     "_balance": {"rows", "batch", "stream"},
 }
 """Floors of the Spark layer, and the floors below that each may import from; batch imports nothing of streams."""

@@ -16,7 +16,7 @@ FOLDERS = {
 }  # fmt: skip
 MODULES = {
     "__init__", "__main__", "arguments", "durations", "errors", "failpoints", "fingerprint_table", "framing", "hashing",
-    "decimals", "kernels", "names", "pictures", "readable", "requirements", "web_page",
+    "decimals", "kernels", "names", "pictures", "readable", "requirements", "testing", "web_page",
 }  # fmt: skip
 PARTS = {"py.typed", *FOLDERS, *(f"{name}.py" for name in MODULES)}
 """Top-level parts of the package; a new one is added here on purpose."""

@@ -507,15 +507,16 @@ def test_wrong_arguments_are_told(tmp_path):
         summing(tmp_path, tailGroups=64)
 
 
-def test_text_schemas_need_a_session(monkeypatch):
+def test_text_schemas_need_no_session(monkeypatch):
     from pyspark.errors import PySparkRuntimeError
 
     def without_session(_):
         raise PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
 
     monkeypatch.setattr(StructType, "fromDDL", without_session)
-    with pytest.raises(InvalidArgumentError, match=r"'k string' is text.*give a StructType, or start a session first"):
-        LocalSchemas("UTC").arrow("k string")
+    assert LocalSchemas("UTC").arrow("k string, n long") == pa.schema({"k": pa.string(), "n": pa.int64()})
+    with pytest.raises(InvalidArgumentError, match=r"'k text' cannot be read without a Spark session: expected a type"):
+        LocalSchemas("UTC").struct("k text")
 
 
 def test_with_a_session_text_is_a_schema_too(spark, tmp_path):

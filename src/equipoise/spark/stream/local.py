@@ -19,6 +19,7 @@ from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal
+from equipoise.spark.rows.ddl import parse_ddl
 from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.rows.schemas import as_struct
 from equipoise.spark.stream.engine import Engine, wall_clock
@@ -40,11 +41,11 @@ from equipoise.storage import Storage
 
 _FINISHED_KEPT = 100  # batches, as Spark keeps them
 SchemaLike: TypeAlias = StructType | pa.Schema | str
-"""A schema as users give it; text needs a Spark session."""
+"""A schema as users give it."""
 
 
 class LocalSchemas:
-    """Parses schemas without a session, unless they are text."""
+    """Parses schemas without a session; text is parsed by Spark where a session runs."""
 
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
@@ -55,11 +56,8 @@ class LocalSchemas:
             return from_arrow_schema(schema)
         try:
             return as_struct(schema)
-        except PySparkRuntimeError as error:
-            raise InvalidArgumentError(
-                f"the schema {schema!r} is text, which only Spark can read, and there is no session; "
-                "give a StructType, or start a session first"
-            ) from error
+        except PySparkRuntimeError:  # only text needs a session, and there is none
+            return parse_ddl(str(schema))
 
     def parsed(self, schema: SchemaLike) -> dict[str, Any]:
         """Return the JSON form of a schema, as it is stored."""
@@ -80,8 +78,7 @@ class LocalQuery(Overridable):
     Parameters
     ----------
     processor
-        A ``StatefulProcessor``, a ``VectorProcessor`` or an ``Aggregator``. Schemas that it declares as text need a
-        Spark session.
+        A ``StatefulProcessor``, a ``VectorProcessor`` or an ``Aggregator``.
     key, inputSchema
         Key column or columns, and the schema of the rows, which has them.
     outputSchema
