@@ -7,7 +7,7 @@ SOURCES := src lab conftest.py tests examples docs/*.py
 # if it is set, every process that a test starts compiles every module again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-all lint format bench docs lock clean
+.PHONY: help setup demo check test test-all test-conformance lint format bench docs lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,10 +28,13 @@ check: setup  # both at a time
 	@$(MAKE) --no-print-directory -j2 lint docs
 
 test: check  ## Check style, types and documentation, then run the tests
-	$(BIN)/pytest -m "not long" $(PARALLEL)
+	$(BIN)/pytest -m "not long and not conformance" $(PARALLEL)
 
-test-all: check  ## The same with the long tests
+test-all: check  ## The same with the long tests and those of conformance
 	$(BIN)/pytest $(PARALLEL)
+
+test-conformance: setup  ## Run the same processors through Spark and equipoise, on Classic and Connect, and compare
+	$(BIN)/pytest -m conformance lab/tests/conformance
 
 lint: setup  ## Check style and types
 	$(BIN)/ruff check $(SOURCES)

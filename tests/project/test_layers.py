@@ -43,7 +43,14 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-LAB_LAYERS = [{"variants"}, {"simulate"}, {"bench"}, {"reproduce"}, {"cli"}, {"__main__"}]
+LAB_LAYERS = [
+    {"variants", "spark_settings"},
+    {"simulate", "conformance"},
+    {"bench"},
+    {"reproduce"},
+    {"cli"},
+    {"__main__"},
+]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LAB_LEVEL = {name: level for level, names in enumerate(LAB_LAYERS) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))

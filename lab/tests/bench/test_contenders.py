@@ -6,7 +6,8 @@ import pytest
 from equipoise.errors import CheckError
 from equipoise_lab.bench.contenders import grouped
 from equipoise_lab.bench.contenders.contender import Contender, require_equal, timed
-from equipoise_lab.bench.local_spark import as_parquet, settings
+from equipoise_lab.bench.local_spark import as_parquet
+from equipoise_lab.spark_settings import settings
 
 
 @pytest.fixture

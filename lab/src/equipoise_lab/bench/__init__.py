@@ -40,6 +40,7 @@ BENCHMARKS = {
     "peers": "equipoise_lab.bench.peers",
     "simulate-protocol": "equipoise_lab.bench.simulate_protocol",
     "sink-cost": "equipoise_lab.bench.sink_cost",
+    "conformance": "equipoise_lab.bench.conformance",
     "house": "equipoise_lab.bench.house",
 }
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
@@ -75,7 +76,7 @@ def page(name: str) -> Callable[[Report], str]:
     write: Callable[[Report], str] | None = getattr(benchmark(name), "page", None)
     if write is None:
         raise InvalidArgumentError(
-            f"benchmark {name!r} does not write a page; `equipoise-lab bench peers --page FILE` does"
+            f"benchmark {name!r} does not write a page; `equipoise-lab bench peers --page FILE` and `conformance` do"
         )
     return write
 

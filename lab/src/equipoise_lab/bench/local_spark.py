@@ -6,7 +6,7 @@ slot.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -108,22 +108,6 @@ def _started(master: str) -> SparkSession:
             "a Spark session is active in this process, and a benchmark needs its own; stop it first"
         )
     return start_quietly({"spark.master": master, "spark.app.name": "equipoise-lab", "spark.driver.memory": "4g"})
-
-
-@contextmanager
-def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session within the block."""
-    before = {name: spark.conf.get(name, None) for name in values}
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 @contextmanager

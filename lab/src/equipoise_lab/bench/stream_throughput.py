@@ -8,8 +8,9 @@ import pandas as pd
 
 from equipoise_lab.bench.contenders.streams import SCHEMA, Totals, stream_contenders, stream_settings
 from equipoise_lab.bench.harness import Context, Result, median
-from equipoise_lab.bench.local_spark import local_spark, settings
+from equipoise_lab.bench.local_spark import local_spark
 from equipoise_lab.bench.stream import read_batches, scratch, write_batches
+from equipoise_lab.spark_settings import settings
 
 _ROWS, _KEYS, _PARTITIONS, _CORES = 200_000, 17_000, 4, 2
 

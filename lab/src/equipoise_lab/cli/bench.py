@@ -20,7 +20,8 @@ def command(
     ] = False,
     json: Json = None,
     page: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write the results as a page in Markdown (`peers` only).")
+        Path | None,
+        typer.Option(dir_okay=False, help="Write the results as a page in Markdown (`peers`, `conformance`)."),
     ] = None,
     data: Annotated[
         Path | None,

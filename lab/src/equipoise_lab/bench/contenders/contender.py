@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from equipoise.errors import CheckError
 from equipoise_lab.bench.harness import interleaved
-from equipoise_lab.bench.local_spark import run_to_the_end, settings
+from equipoise_lab.bench.local_spark import run_to_the_end
+from equipoise_lab.spark_settings import settings
 
 
 def _as_it_is(df: DataFrame) -> DataFrame:

@@ -12,11 +12,12 @@ from equipoise_lab.bench.batch import SLOTS
 from equipoise_lab.bench.contenders.contender import Contender, timed
 from equipoise_lab.bench.contenders.streams import SCHEMA, stream_contenders, stream_settings
 from equipoise_lab.bench.harness import Context
-from equipoise_lab.bench.local_spark import as_parquet, local_spark, settings
+from equipoise_lab.bench.local_spark import as_parquet, local_spark
 from equipoise_lab.bench.peers.results import Curve, Point
 from equipoise_lab.bench.peers.sizes import Sizes
 from equipoise_lab.bench.peers.tables import grouped_contenders
 from equipoise_lab.bench.stream import read_batches, scratch, write_batches
+from equipoise_lab.spark_settings import settings
 
 _EXPONENT = 1.0
 _TOUCHED = 10_000  # keys that a batch touches, or all where there are fewer

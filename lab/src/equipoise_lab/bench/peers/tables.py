@@ -13,10 +13,11 @@ from equipoise_lab.bench.contenders.contender import Contender, require_equal, t
 from equipoise_lab.bench.contenders.joins import join_contenders, sides
 from equipoise_lab.bench.contenders.streams import OURS, SCHEMA, LatestTotals, stream_contenders, stream_settings
 from equipoise_lab.bench.harness import Context
-from equipoise_lab.bench.local_spark import as_parquet, local_spark, settings
+from equipoise_lab.bench.local_spark import as_parquet, local_spark
 from equipoise_lab.bench.peers.results import Comparison
 from equipoise_lab.bench.peers.sizes import Sizes
 from equipoise_lab.bench.stream import read_batches, scratch, write_batches
+from equipoise_lab.spark_settings import settings
 
 _STREAM_CORES, _STREAM_PARTITIONS = 2, 4
 _JOIN_KEYS, _HOT = 2000, 0.4

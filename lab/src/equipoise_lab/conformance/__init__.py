@@ -1,0 +1,1 @@
+"""The same processor through Spark's stateful operators and through ``balance``, compared batch by batch."""

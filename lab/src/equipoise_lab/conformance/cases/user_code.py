@@ -1,0 +1,140 @@
+"""What user code does beyond the protocol: keys that are NULL, values of other types, objects made in ``init``."""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from equipoise_lab.conformance.case import PANDAS, Case, Step, batches, once
+from equipoise_lab.conformance.processors import BothForms, text
+
+
+class ShowsKey(BothForms):
+    """Shows the key with its types, and keeps it in the state."""
+
+    columns = ("seen",)
+
+    def declare(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n int")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        count = (self.count.get() or (0,))[0] + sum(1 for _ in rows)
+        self.count.update((count,))
+        yield (f"{type(key).__name__} {type(key[0]).__name__} {text(key)} {count}",)
+
+
+class FillsInInit(BothForms):
+    """A list of the class's own that ``init`` fills, and a lock that ``init`` makes."""
+
+    def __init__(self, frames: bool) -> None:
+        super().__init__(frames)
+        self.filled: list[str] = []
+
+    def declare(self, handle: Any) -> None:
+        self.filled.append("once")
+        self.lock = threading.Lock()
+        self.count = handle.getValueState("count", "n int")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        with self.lock:
+            self.count.update((1,))
+        yield key[0], text(self.filled)
+
+
+class Stores(BothForms):
+    """Stores a given value in a variable of a given type and reads it again.
+
+    Parameters
+    ----------
+    kind
+        SQL type of the variable.
+    value
+        The value.
+    """
+
+    def __init__(self, frames: bool, kind: str, value: Any) -> None:
+        super().__init__(frames)
+        self.kind, self.value = kind, value
+
+    def declare(self, handle: Any) -> None:
+        self.state = handle.getValueState("state", f"v {self.kind}")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        self.state.update((self.value,))
+        yield key[0], text(self.state.get())
+
+
+class PutsGenerator(BothForms):
+    """Gives generators where lists are meant."""
+
+    def declare(self, handle: Any) -> None:
+        self.list = handle.getListState("list", "n int")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        self.list.put((n,) for n in range(2))
+        self.list.appendList((n,) for n in range(2, 4))
+        yield key[0], text([each[0] for each in self.list.get()])
+
+
+class StoresSeries(BothForms):
+    """Gives a row of a frame, a pandas Series, as a value."""
+
+    def declare(self, handle: Any) -> None:
+        self.state = handle.getValueState("state", "x double, y double")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        self.state.update(pd.Series([1.5, 2.5], index=["x", "y"]))
+        yield key[0], text(self.state.get())
+
+
+class Raises(BothForms):
+    """An error in the user's code."""
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        raise ValueError("poison")
+
+
+class WrongType(BothForms):
+    """Text for a number in the output."""
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        yield key[0], "not a number"
+
+
+def _key(kind: str, value: Any) -> Case:
+    return Case(f"NULL and values of a key of type {kind}", ShowsKey,
+                batches(((value, 1), (None, 2)), ((None, 3), (value, 4))), schema=f"id {kind}, n int",
+                output="seen string")  # fmt: skip
+
+
+def _stored(kind: str, value: Any, **options: Any) -> Case:
+    about = f"{value!r} for a {kind} of the state"
+    return Case(about, partial(Stores, kind=kind, value=value), once(("a", 1)), **options)
+
+
+_ROWS = (("a", 1), ("b", 2))
+_INT = "Spark stores it as another int"
+
+CASES = {
+    **{f"null-key-{kind}": _key(kind, value) for kind, value in (
+        ("string", "a"), ("int", 1), ("bigint", 1), ("double", 1.5), ("boolean", True), ("date", "2020-01-02"),
+        ("timestamp", "2020-01-02T03:04:05Z"), ("decimal(5,2)", 1.25))},
+    "filled-in-init": Case("A list that init fills and a lock that it makes", FillsInInit,
+                           (Step((_ROWS, _ROWS)), Step((_ROWS,)))),
+    "generator-in-put": Case("Generators in put and appendList", PutsGenerator, once(*_ROWS)),
+    "series-as-value": Case("A pandas Series as a value", StoresSeries, once(*_ROWS), forms=PANDAS),
+    "int-for-string": _stored("string", 7),
+    "nan-for-string": _stored("string", float("nan")),
+    "none-for-int": _stored("int", None),
+    "int-for-double": _stored("double", 7),
+    "int-for-bigint": _stored("bigint", 2**40),
+    "error-in-processor": Case("An error of the user's code ends the query", Raises, once(*_ROWS), refusal="poison"),
+    "text-for-number": Case("Text for a number in the output is an error", WrongType, once(*_ROWS), refusal=".",
+                            output="id string, seen int"),
+    "float-for-int": _stored("int", 7.0, stricter=_INT),
+    "text-for-int": _stored("int", "7", stricter=_INT),
+    "bool-for-int": _stored("int", True, stricter=_INT),
+    "large-for-int": _stored("int", 2**40, stricter=_INT),
+}  # fmt: skip

@@ -1,0 +1,108 @@
+"""The section of ``docs/how-to/keyed-streams.md`` that shows what is the same as in Spark and what is not."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from equipoise.errors import InvalidArgumentError
+from equipoise_lab.conformance.cases import CASES
+from equipoise_lab.conformance.recorded import recorded
+from equipoise_lab.conformance.table import SPARK_TESTS
+from equipoise_lab.conformance.verdict import Outcome, Verdict
+
+RESULTS = Path(__file__).with_name("results.json")
+"""Report of the last run of ``equipoise-lab bench conformance``."""
+
+_START, _END = "<!-- conformance -->", "<!-- end of conformance -->"
+_OPERATORS = {
+    "pandas": "transformWithStateInPandas",
+    "row": "transformWithState",
+    "applyInPandasWithState": "applyInPandasWithState",
+}
+_INTRODUCTION = (
+    "Spark has {tests} Python tests of these operators. Each has at least one case here that exercises the same, and "
+    "further cases cover what Spark documents and does not test. A case runs the same processor through Spark's "
+    "operator and through `balance`, and compares the output batch by batch and the final state. "
+    "`equipoise-lab bench conformance` runs all cases and writes this section."
+)
+_SHOWN: tuple[Verdict, ...] = ("same", "different", "crashed", "refused")
+_STORED = re.compile(r"'a', [\"'](.*)[\"']")
+_LONGEST = 200
+
+
+def committed_outcomes() -> list[Outcome]:
+    """Return the outcomes of the last run."""
+    report = msgspec.json.decode(RESULTS.read_bytes())
+    return msgspec.convert(report["samples"]["outcomes"], list[Outcome])
+
+
+def with_section(page: str, outcomes: Sequence[Outcome]) -> str:
+    """Return a page with the section of the given outcomes in place of the one that it has."""
+    before, start, rest = page.partition(_START)
+    _, end, after = rest.partition(_END)
+    if not start or not end:
+        raise InvalidArgumentError(f"the page lacks the lines {_START!r} and {_END!r}; add them where the section goes")
+    return f"{before}{start}\n{section(outcomes)}\n{end}{after}"
+
+
+def section(outcomes: Sequence[Outcome]) -> str:
+    """Return the section in Markdown."""
+    tests = sum(len(tests) for tests in SPARK_TESTS.values())
+    parts = [
+        "## Same as Spark",
+        _INTRODUCTION.format(tests=tests),
+        _counts(outcomes),
+        "### What is not the same",
+        _not_same(outcomes),
+        "### Stricter than Spark",
+        "Spark stores some values as other ones. Here they are refused:",
+        _stricter(outcomes),
+    ]
+    return "\n\n".join(parts)
+
+
+def _counts(outcomes: Sequence[Outcome]) -> str:
+    rows = []
+    for form, operator in _OPERATORS.items():
+        for client in ("classic", "connect"):
+            verdicts = [each.verdict for each in outcomes if (each.form, each.client) == (form, client)]
+            counts = [verdicts.count(verdict) for verdict in _SHOWN]
+            if verdicts:
+                rows.append((f"`{operator}`", client.capitalize(), *map(str, counts), str(sum(counts))))
+    return _table(("operator", "Spark", *_SHOWN, "cases"), rows)
+
+
+def _not_same(outcomes: Sequence[Outcome]) -> str:
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for each in outcomes:
+        if each.verdict not in {"same", "stricter"}:
+            shown = each.difference.replace("|", "\\|").replace("`", "'")
+            shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+            rows.setdefault((each.case, each.verdict, shown), []).append(f"{each.form} on {each.client.capitalize()}")
+    if not rows:
+        return "Nothing."
+    return _table(
+        ("case", "shows", "result", "difference", "where"),
+        [
+            (f"`{case}`", CASES[case].about, verdict, f"`{shown}`", ", ".join(where))
+            for (case, verdict, shown), where in rows.items()
+        ],
+    )
+
+
+def _stricter(outcomes: Sequence[Outcome]) -> str:
+    traces = recorded()
+    names = dict.fromkeys(each.case for each in outcomes if each.verdict == "stricter")
+    rows = []
+    for name in names:
+        [row] = traces[name]["pandas"].batches[0]
+        stored = _STORED.fullmatch(row)
+        rows.append((CASES[name].about, f"`{stored[1] if stored else row}`", "refused by name"))
+    return _table(("value", "Spark stores", "equipoise"), rows)
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,121 @@
+"""Compares what Spark and equipoise make of a case."""
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from equipoise.errors import CheckError
+from equipoise_lab.conformance.case import Case, Form
+from equipoise_lab.conformance.cases import CASES
+from equipoise_lab.conformance.harness import Trace, by_form, processors, run_on_equipoise, run_on_spark
+from equipoise_lab.conformance.recorded import recorded
+
+Verdict = Literal["same", "different", "crashed", "refused", "stricter"]
+
+VERDICTS: tuple[Verdict, ...] = ("same", "different", "crashed", "refused", "stricter")
+
+_LONGEST = 400
+
+
+class Outcome(msgspec.Struct):
+    """Verdict of a case in one form.
+
+    Parameters
+    ----------
+    case, form
+        What ran.
+    client
+        ``"classic"`` or ``"connect"``.
+    verdict
+        ``"same"``; ``"different"`` output, state or error; ``"crashed"`` where Spark runs; ``"refused"`` by name;
+        ``"stricter"`` if equipoise refuses by name a value that Spark stores as another one.
+    difference
+        The first difference; empty if there is none.
+    """
+
+    case: str
+    form: str
+    client: str
+    verdict: Verdict
+    difference: str = ""
+
+
+def outcomes(spark: SparkSession, name: str, client: str, *, fresh: bool) -> list[Outcome]:
+    """Run a case in all its forms and compare it with Spark's operators.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    name
+        The case.
+    client
+        ``"classic"`` or ``"connect"``.
+    fresh
+        Whether Spark's operators run as well, and must do what was recorded; else the record counts.
+    """
+    case, expected = CASES[name], recorded()[name]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(form: Form) -> Outcome:
+            made = processors(case, form)
+            if fresh:
+                found = run_on_spark(spark, case, form, made, Path(folder, "spark", form))
+                require_recorded(name, case, found, expected[form])
+            ours = run_on_equipoise(spark, case, form, made, Path(folder, "equipoise", form))
+            verdict, difference = compared(case, expected[form], ours)
+            return Outcome(name, form, client, verdict, difference[:_LONGEST])
+
+        return list(by_form(spark, case, run).values())
+
+
+def require_recorded(name: str, case: Case, found: Trace, expected: Trace) -> None:
+    """Raise ``CheckError`` unless Spark does what was recorded, since a case that misses its point shows nothing."""
+    difference = first_difference(expected, found, "recorded", "now")
+    last = found.failures[-1]
+    if not difference and case.refusal is not None and not (last and re.search(case.refusal, last)):
+        difference = f"an error of Spark with {case.refusal!r} is expected, and found was {last}"
+    if difference:
+        raise CheckError(
+            f"Spark does not do in case {name!r} what was recorded: {difference}; correct the case, or record it again "
+            f"with python -m equipoise_lab.conformance.recorded {name}"
+        )
+
+
+def first_difference(one: Trace, other: Trace, one_name: str, other_name: str) -> str:
+    """Return the first difference between two traces; empty if there is none. Words of errors do not count."""
+    pairs: list[tuple[str, object, object]] = [
+        (f"start {number}", failure and "an error", failures and "an error")
+        for number, (failure, failures) in enumerate(zip(one.failures, other.failures, strict=True), 1)
+    ]
+    both = zip(one.batches, other.batches, strict=False)
+    pairs += [(f"batch {number}", *each) for number, each in enumerate(both)]
+    pairs.append(("number of batches", len(one.batches), len(other.batches)))
+    pairs.append(("schema", one.schema, other.schema))
+    for name in sorted({*one.state, *other.state}):
+        pairs.append((f"state {name}", one.state.get(name, {}), other.state.get(name, {})))
+    for what, left, right in pairs:
+        if left != right:
+            return f"{what}: {one_name} {left}, {other_name} {right}"
+    return ""
+
+
+def compared(case: Case, sparks: Trace, ours: Trace) -> tuple[Verdict, str]:
+    """Return the verdict on two traces, and the first difference."""
+    for theirs, failure in zip(sparks.failures, ours.failures, strict=True):
+        if failure is not None and theirs is None:
+            if ours.by_name:
+                return ("stricter" if case.stricter else "refused"), failure
+            return "crashed", failure
+    difference = first_difference(sparks, ours, "Spark", "equipoise")
+    if difference:
+        return "different", difference
+    if case.stricter:
+        return "different", "equipoise stores what it should refuse"
+    if ours.unreadable:
+        return "refused", f"Spark's statestore and state-metadata: {ours.unreadable}; use read_state"
+    return "same", ""

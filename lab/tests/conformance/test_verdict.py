@@ -1,0 +1,105 @@
+"""Verdicts on traces, without Spark."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import Row
+
+from equipoise import CheckError, InvalidArgumentError
+from equipoise_lab.bench.conformance import metrics
+from equipoise_lab.conformance.cases import CASES
+from equipoise_lab.conformance.harness import Trace
+from equipoise_lab.conformance.processors import text
+from equipoise_lab.conformance.section import section, with_section
+from equipoise_lab.conformance.verdict import Outcome, compared, require_recorded
+
+CASE = CASES["value"]
+
+
+def trace(**changes):
+    return Trace(
+        **{"batches": [["1"], ["2"]], "schema": "s", "state": {"v": {"a": "1"}}, "failures": [None], **changes}
+    )
+
+
+def test_equal_traces_are_the_same():
+    assert compared(CASE, trace(), trace()) == ("same", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"batches": [["1"], ["3"]]}, "batch 1: Spark ['2'], equipoise ['3']"),
+        ({"batches": [["1"], ["2"], ["2"]]}, "number of batches: Spark 2, equipoise 3"),
+        ({"schema": "t"}, "schema: Spark s, equipoise t"),
+        ({"state": {}}, "state v: Spark {'a': '1'}, equipoise {}"),
+        ({"state": {"v": {"a": "1"}, "w": {"a": "1"}}}, "state w: Spark {}, equipoise {'a': '1'}"),
+    ],
+)
+def test_the_first_difference_is_named(changes, difference):
+    assert compared(CASE, trace(), trace(**changes)) == ("different", difference)
+
+
+def test_an_error_where_spark_runs_is_a_crash_or_a_refusal():
+    assert compared(CASE, trace(), trace(failures=["boom"])) == ("crashed", "boom")
+    assert compared(CASE, trace(), trace(failures=["no"], by_name=True)) == ("refused", "no")
+
+
+def test_an_error_of_both_is_the_same_whatever_its_words():
+    assert compared(CASE, trace(failures=["one"]), trace(failures=["another"])) == ("same", "")
+    assert compared(CASE, trace(failures=["one"]), trace())[0] == "different"
+
+
+def test_a_value_that_spark_stores_as_another_must_be_refused():
+    strict = replace(CASE, stricter="it is another value")
+    assert compared(strict, trace(), trace(failures=["no"], by_name=True)) == ("stricter", "no")
+    assert compared(strict, trace(), trace(failures=["boom"]))[0] == "crashed"
+    assert compared(strict, trace(), trace()) == ("different", "equipoise stores what it should refuse")
+
+
+def test_a_checkpoint_that_spark_does_not_read_is_a_refusal_after_all_else_was_the_same():
+    assert compared(CASE, trace(), trace(unreadable="X"))[0] == "refused"
+    assert compared(CASE, trace(), trace(unreadable="X", schema="t"))[0] == "different"
+
+
+def test_a_case_that_no_longer_shows_its_point_is_found():
+    require_recorded("value", CASE, trace(), trace())
+    with pytest.raises(CheckError, match="batch 0"):
+        require_recorded("value", CASE, trace(), trace(batches=[["9"], ["2"]]))
+    with pytest.raises(CheckError, match="an error"):
+        require_recorded("value", replace(CASE, refusal="poison"), trace(failures=["x"]), trace(failures=["poison"]))
+
+
+def test_text_shows_the_types_that_users_see():
+    assert text((1, Row(a="x", b=[1.5]), {"k": None})) == "(1, Row(a='x', b=[1.5]), {'k': None})"
+    assert text({"b": 1, "a": datetime(2020, 1, 2, tzinfo=UTC)}) == text(
+        {"a": datetime(2020, 1, 2, tzinfo=UTC), "b": 1}
+    )
+
+
+def test_metrics_count_verdicts_by_form_and_by_client():
+    found = metrics([
+        Outcome("value", "pandas", "classic", "same"),
+        Outcome("value", "row", "connect", "crashed", "boom"),
+        Outcome("float-for-int", "row", "connect", "stricter"),
+    ])  # fmt: skip
+    assert (found["same"], found["crashed"], found["stricter"], found["total"]) == (1, 1, 1, 2)
+    assert (found["pandas_same"], found["row_crashed"], found["row_total"]) == (1, 1, 1)
+    assert (found["classic_total"], found["connect_total"], found["applyInPandasWithState_total"]) == (1, 1, 0)
+
+
+def test_the_section_names_what_is_not_the_same():
+    shown = section([
+        Outcome("value", "pandas", "classic", "same"),
+        Outcome("value", "row", "classic", "crashed", "boom | `x`"),
+        Outcome("value", "row", "connect", "crashed", "boom | `x`"),
+    ])  # fmt: skip
+    assert "| `transformWithStateInPandas` | Classic | 1 | 0 | 0 | 0 | 1 |" in shown
+    assert "| crashed | `boom \\| 'x'` | row on Classic, row on Connect |" in shown
+    assert "Nothing." in section([Outcome("value", "pandas", "classic", "same")])
+
+
+def test_a_page_without_a_place_for_the_section_is_refused():
+    with pytest.raises(InvalidArgumentError, match="end of conformance"):
+        with_section("# a page", [])
