@@ -18,7 +18,7 @@ from equipoise.spark.stream.aggregates import Asked, aggregates, count_of, numbe
 from equipoise.spark.stream.description import advice_text, described_page, described_stream, first_plan
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 from equipoise.spark.stream.options import StreamOptions
-from equipoise.spark.stream.pipeline import InitialState, make_pipeline, require_columns, storable_schema
+from equipoise.spark.stream.pipeline import InitialState, make_pipeline, require_columns, storable_schema, watermark_of
 from equipoise.spark.stream.stateful_stream import StatefulStream
 from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object, require_processor
 from equipoise.spark.stream.vectorised import VectorProcessor
@@ -129,7 +129,12 @@ class KeyedStream:
         """
         output_mode(outputMode)
         processor = group_state_processor(func, stateStructType, timeoutConf, self._stream.columns)
-        return self._stateful(processor, outputStructType, mode=group_state_time_mode(timeoutConf))
+        mode = group_state_time_mode(timeoutConf)
+        if mode == "eventTime" and watermark_of(self._stream) is None:
+            raise InvalidArgumentError(
+                f"timeoutConf {timeoutConf} needs a watermark; call withWatermark on the stream first"
+            )
+        return self._stateful(processor, outputStructType, mode=mode)
 
     def aggregate(
         self,

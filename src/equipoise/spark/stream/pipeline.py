@@ -133,7 +133,7 @@ def make_pipeline(
         output_schema=StructType.fromJson(parsed),
         output_arrow=arrow,
         timezone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-        watermark=_watermark(stream, time_mode),
+        watermark=watermark_of(stream),
         slots=task_slots(spark) if splits else None,
         visit_every=visit_every,
     )
@@ -201,14 +201,18 @@ def _require_key(initial: DataFrame, stream: DataFrame, key: tuple[str, ...]) ->
             )
 
 
-def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
-    """Return the watermark of the stream, which Spark keeps in the metadata of the column."""
+def watermark_of(stream: DataFrame) -> Watermark | None:
+    """Return the event time of the stream, which Spark keeps in the metadata of the column; ``None`` without one.
+
+    Spark's own operators refuse several event-time columns, too. One column can have several watermarks, as in a union
+    of streams: the watermark of a batch is that which Spark has recorded with its offsets.
+    """
     marked = [field for field in stream.schema.fields if _WATERMARK in (field.metadata or {})]
     if len(marked) > 1:
         names = ", ".join(field.name for field in marked)
         raise InvalidArgumentError(
             f"the stream has a watermark on each of {names}, but the rows of a query have one event time; "
-            "call withWatermark on one column only"
+            "drop one of the columns, or call withWatermark on one column only"
         )
     for field in marked:
         if not isinstance(field.dataType, TimestampType):
@@ -217,6 +221,4 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
                 f"the event-time column {field.name!r} is a {kind}, but event times are timestamps; cast it first"
             )
         return Watermark(field.name, int(field.metadata[_WATERMARK]))
-    if mode == "eventTime":
-        raise InvalidArgumentError("timeMode eventTime needs a watermark; call withWatermark on the stream first")
     return None
