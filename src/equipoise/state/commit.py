@@ -71,7 +71,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     time_ms
         Processing time of the batch, milliseconds since 1970.
     watermark_ms, next_watermark_ms
-        Watermark of this batch, and of the next.
+        Watermark of this batch, and that of the next by the rows of this one. A batch that Spark has planned uses
+        Spark's watermark instead of the latter.
     plan, next_plan
         Name of the plan that placed this batch, and of the one that places the next; a name contains the plan's
         SHA-256.

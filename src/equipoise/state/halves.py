@@ -12,6 +12,10 @@ own counter, which does not advance where a batch has no new files of that sourc
 
 import hashlib
 import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from equipoise.errors import LogBrokenError
 from equipoise.storage import Storage
@@ -19,8 +23,43 @@ from equipoise.storage import Storage
 SPARK = "spark"
 OFFSETS, COMMITS, SOURCES = f"{SPARK}/offsets", f"{SPARK}/commits", f"{SPARK}/sources"
 _WAY_OUT = "restore the whole checkpoint, both halves, from one copy"
+_SPARKS_VERSION = re.compile(rb"v\d+\n")
 _SOURCE_FILE = re.compile(r"(\d+)(\.compact)?")
 _SYNCED_AT_FIRST = 2  # files of a source: a process that died has planned at most one batch that it did not commit
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """Record of a batch in the other half of its log, made before the batch runs.
+
+    Parameters
+    ----------
+    digest
+        SHA-256 of the offsets.
+    time_ms, watermark_ms
+        Processing time of the batch and its global watermark, which Spark keeps over all watermarks of the query;
+        ``None`` if the offsets were not written by Spark.
+    """
+
+    digest: str
+    time_ms: int | None = None
+    watermark_ms: int | None = None
+
+
+class _Planned(msgspec.Struct):
+    """The second line of Spark's offsets of a batch, as far as it is read here."""
+
+    batchTimestampMs: int  # noqa: N815 - Spark's own name
+    batchWatermarkMs: int  # noqa: N815 - Spark's own name
+
+
+class _Finished(msgspec.Struct):
+    """The second line of Spark's record of a finished batch, as far as it is read here."""
+
+    nextBatchWatermarkMs: int  # noqa: N815 - Spark's own name
+
+
+_Line = TypeVar("_Line", _Planned, _Finished)
 
 
 class SparkHalf:
@@ -48,13 +87,41 @@ class SparkHalf:
 
     def digest(self, batch: int) -> str:
         """SHA-256 of the offsets of a batch, which Spark is about to run."""
+        return hashlib.sha256(self._offsets(batch)).hexdigest()
+
+    def planned(self, batch: int) -> PlannedBatch:
+        """Digest, time and watermark of a batch, which Spark is about to run."""
+        data = self._offsets(batch)
+        digest = hashlib.sha256(data).hexdigest()
+        if _SPARKS_VERSION.match(data) is None:
+            return PlannedBatch(digest)
+        known = self._metadata(f"{OFFSETS}/{batch}", data, _Planned)
+        return PlannedBatch(digest, known.batchTimestampMs, known.batchWatermarkMs)
+
+    def moved_watermark(self, batch: int) -> bool:
+        """Whether a finished batch has moved the watermark."""
+        before, path = self.planned(batch).watermark_ms, f"{COMMITS}/{batch}"
+        after = self._metadata(path, self._storage.read(path), _Finished).nextBatchWatermarkMs
+        return before is not None and after > before
+
+    def _offsets(self, batch: int) -> bytes:
         path = f"{OFFSETS}/{batch}"
         if not self._storage.exists(path):
             raise LogBrokenError(
                 f"Spark's half is missing: Spark runs batch {batch}, but {self._storage.at(path)} does not exist; "
                 f"{_WAY_OUT}"
             )
-        return hashlib.sha256(self._storage.read(path)).hexdigest()
+        return self._storage.read(path)
+
+    def _metadata(self, path: str, data: bytes, kind: type[_Line]) -> _Line:
+        """Return the second line of a file of Spark."""
+        try:
+            return msgspec.json.decode(data.split(b"\n")[1], type=kind)
+        except (IndexError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise LogBrokenError(
+                f"Spark's half is damaged: the second line of {self._storage.at(path)} should be JSON with "
+                f"{' and '.join(kind.__struct_fields__)}, and it cannot be read: {error}; {_WAY_OUT}"
+            ) from error
 
     def sync(self, batch: int) -> None:
         """Sync the files that Spark has written for a batch, on a store that needs it to survive a power cut."""
@@ -127,10 +194,6 @@ class SparkHalf:
     def is_kept(self, batch: int) -> bool:
         """Whether Spark still has the offsets of a batch."""
         return self._storage.exists(f"{OFFSETS}/{batch}")
-
-    def next_watermark_ms(self, batch: int) -> int | None:  # noqa: ARG002 - the name belongs to the protocol
-        """Return ``None``: the first stage measures the watermark itself."""
-        return None
 
     def _last(self, folder: str) -> int:
         return max((int(name) for name in self._storage.names(folder) if name.isdigit()), default=-1)

@@ -15,7 +15,7 @@ import msgspec
 from equipoise.errors import LogBrokenError, MismatchError
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit
-from equipoise.state.halves import SparkHalf
+from equipoise.state.halves import PlannedBatch, SparkHalf
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 
@@ -44,8 +44,8 @@ class Half(Protocol):
     def is_kept(self, batch: int) -> bool:
         """Whether what a batch was made from can still be read."""
 
-    def next_watermark_ms(self, batch: int) -> int | None:
-        """Watermark of the batch after this one; ``None`` if the log decides that itself."""
+    def planned(self, batch: int) -> PlannedBatch:
+        """Digest, time and watermark of a batch that is about to run."""
 
 
 def stage_folder(storage: Storage, stage: int) -> Storage:
@@ -178,13 +178,16 @@ class StageHalf:
         """Whether the stage before still has the record of a batch."""
         return 0 <= self._before.oldest() <= batch + 1
 
-    def next_watermark_ms(self, batch: int) -> int | None:
-        """Watermark that the stage before uses for the next batch; 0 if it runs by processing time, as in Spark."""
+    def planned(self, batch: int) -> PlannedBatch:
+        """Digest, time and watermark of a batch, from the commit of the stage before.
+
+        The watermark is 0 if that stage runs by processing time: Spark hands no watermark on behind such an operator.
+        """
         if self._time_mode is None:
             self._time_mode = Checkpoint(self._before.storage).require().time_mode
-        if self._time_mode == "processingTime":
-            return 0
-        return self._before.read(batch + 1).next_watermark_ms
+        commit = self._before.read(batch + 1)
+        watermark_ms = 0 if self._time_mode == "processingTime" else commit.watermark_ms
+        return PlannedBatch(commit_digest(commit), commit.time_ms, watermark_ms)
 
 
 def commit_digest(commit: Commit) -> str:

@@ -8,6 +8,9 @@
 5. The sink receives the committed output files, unless another query has taken over; the driver checks that before and
    after. A batch that is replayed after its commit is only delivered again.
 
+The time and the watermark of a batch are those that Spark has recorded with its offsets. Spark keeps the watermark over
+all columns and inputs of the query. Without Spark the clock and the latest event time give them.
+
 A restart needs only the checkpoint; everything in memory can be read from it.
 """
 
@@ -33,6 +36,7 @@ from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.group_table import GroupTable, due_snapshots
+from equipoise.state.halves import PlannedBatch
 from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, CommitLog
 from equipoise.state.ownership import Handover, Layout, fingerprint_of
@@ -85,17 +89,19 @@ class Engine(Generic[Rows]):
         with self._running, self._settings.epoch.reported_first():
             progress = self._recovered()
             version = batch + 1
-            offsets, is_replay = progress.half.digest(batch), version == progress.head
+            planned, is_replay = progress.half.planned(batch), version == progress.head
             if version == progress.head + 1:
-                progress.commit(self._run(progress, rows, version, offsets))
+                progress.commit(self._run(progress, rows, version, planned))
             elif not is_replay:
                 raise LogBrokenError(
                     f"{progress.half.caller} asks for batch {batch} but the log in {progress.storage.location} ends "
                     f"with batch {progress.head - 1}; the two halves of the checkpoint are of different times: restore "
                     "both from one copy"
                 )
-            progress.half.require_same(batch, progress.last.offsets, offsets)
+            progress.half.require_same(batch, progress.last.offsets, planned.digest)
             if is_replay:
+                if self._settings.query.has_event_time and self._settings.identity.stage == 1:
+                    self._jobs.read(rows)  # so that Spark's watermark counts them
                 self._deliver_again(progress, rows)
             else:
                 self._deliver(progress, rows)
@@ -110,7 +116,7 @@ class Engine(Generic[Rows]):
             if progress.head >= 0:
                 return
             if rows is not None:
-                progress.commit(self._run(progress, rows, 0, ""))
+                progress.commit(self._run(progress, rows, 0, PlannedBatch("")))
             else:
                 progress.commit(self._commit(progress, self._batch_spec(progress, 0), [], 0.0, ""))
 
@@ -180,9 +186,11 @@ class Engine(Generic[Rows]):
             self._progress = _Progress(self._settings)
         return self._progress
 
-    def _run(self, progress: "_Progress", rows: Rows, version: int, offsets: str) -> Commit:
+    def _run(self, progress: "_Progress", rows: Rows, version: int, planned: PlannedBatch) -> Commit:
         start = self._seconds()
-        batch_spec = self._batch_spec(progress, version, self._jobs.columns(rows))
+        if planned.watermark_ms is not None:
+            progress.watermark_ms = planned.watermark_ms
+        batch_spec = self._batch_spec(progress, version, self._jobs.columns(rows), planned.time_ms)
         manifests = self._jobs.run(rows, progress.plan, batch_spec, late_ms=progress.late_ms)
         found = sorted(manifest.partition for manifest in manifests)
         if found != list(range(progress.plan.partitions)):
@@ -190,9 +198,11 @@ class Engine(Generic[Rows]):
                 f"batch {batch_spec.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
                 "a setting of Spark changes the number of partitions of a shuffle; unset it for this query"
             )
-        return self._commit(progress, batch_spec, manifests, self._seconds() - start, offsets)
+        return self._commit(progress, batch_spec, manifests, self._seconds() - start, planned.digest)
 
-    def _batch_spec(self, progress: "_Progress", version: int, columns: Sequence[str] = ()) -> BatchSpec:
+    def _batch_spec(
+        self, progress: "_Progress", version: int, columns: Sequence[str] = (), time_ms: int | None = None
+    ) -> BatchSpec:
         settings, plan = self._settings, progress.plan
         layout = Layout(plan)
         identity = settings.identity
@@ -204,7 +214,7 @@ class Engine(Generic[Rows]):
             epoch=settings.epoch.number,
             run=settings.epoch.owner,
             version=version,
-            time_ms=self._clock(),
+            time_ms=self._clock() if time_ms is None else time_ms,
             watermark_ms=progress.watermark_ms,
             time_mode=identity.time_mode,
             groups=layout.names,
@@ -246,14 +256,12 @@ class Engine(Generic[Rows]):
         name = progress.checkpoint.keep_plan(choice.plan) if is_new else progress.plan_name
         failpoint("driver.after-plan")
         dropped = [group for groups in batch_spec.handover.folded.values() for group in groups]
-        given = progress.half.next_watermark_ms(batch_spec.batch) if batch_spec.version else None
-        watermark_ms = _watermark(progress.watermark_ms, manifests, settings) if given is None else given
         return Commit(
             version=batch_spec.version,
             epoch=settings.epoch.number,
             time_ms=batch_spec.time_ms,
             watermark_ms=progress.watermark_ms,
-            next_watermark_ms=watermark_ms,
+            next_watermark_ms=_watermark(progress.watermark_ms, manifests, settings),
             plan=progress.plan_name,
             next_plan=name,
             offsets=offsets,

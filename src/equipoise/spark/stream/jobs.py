@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.plan import Plan
 from equipoise.spark.stream.aggregator import STATE as BUFFER
@@ -32,6 +33,9 @@ class Jobs(Protocol[Rows]):
 
     def run(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
         """Place the rows by the plan, run a task for every partition, and return the manifests of the tasks."""
+
+    def read(self, rows: Rows) -> None:
+        """Read rows that are not processed, so that Spark sees their event times."""
 
     def outputs(self, rows: Rows, files: Sequence[str]) -> Rows:
         """Return the rows of output files."""
@@ -98,6 +102,10 @@ class SparkJobs:
         if self._placement is None or self._placement[0] != what:
             self._placement = (what, Placement(rows, self._settings, plan, initial=initial))
         return self._placement[1]
+
+    def read(self, rows: DataFrame) -> None:
+        """Read rows that are not processed; Spark notes event times where the rows pass its watermark operator."""
+        rows.agg(F.count(F.lit(1))).collect()
 
     def outputs(self, rows: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return the output files as a DataFrame; a missing or damaged file is always an error."""

@@ -24,6 +24,7 @@ from equipoise.spark.stream.pipeline import (
     make_pipeline,
     require_columns,
     storable_schema,
+    watermark_of,
 )
 from equipoise.spark.stream.stateful_stream import StatefulStream
 from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object, require_processor
@@ -138,7 +139,12 @@ class KeyedStream:
         """
         output_mode(outputMode)
         processor = group_state_processor(func, stateStructType, timeoutConf, self._stream.columns)
-        return self._stateful(processor, outputStructType, mode=group_state_time_mode(timeoutConf))
+        mode = group_state_time_mode(timeoutConf)
+        if mode == "eventTime" and watermark_of(self._stream) is None:
+            raise InvalidArgumentError(
+                f"timeoutConf {timeoutConf} needs a watermark; call withWatermark on the stream first"
+            )
+        return self._stateful(processor, outputStructType, mode=mode)
 
     def aggregate(
         self,

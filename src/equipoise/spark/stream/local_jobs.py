@@ -67,6 +67,9 @@ class LocalJobs:
             manifests.append(msgspec.msgpack.decode(answer.column("manifest")[0].as_py(), type=Manifest))
         return manifests
 
+    def read(self, rows: pa.Table) -> None:
+        """Do nothing: the watermark follows from the log."""
+
     def outputs(self, rows: pa.Table, files: Sequence[str]) -> pa.Table:  # noqa: ARG002 - the name belongs to the protocol
         """Return the output files as a table."""
         storage = self._settings.epoch.storage

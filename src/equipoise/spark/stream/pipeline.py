@@ -142,7 +142,7 @@ def make_pipeline(
     spark = stream.sparkSession
     parsed, arrow = output_schemas(SparkSchemas(spark), output)
     splits = code.aggregator is not None and options.split and not options.order_by
-    watermark = _watermark(stream, time_mode)
+    watermark = watermark_of(stream)
     query = QueryDefinition(
         key=key.names,
         key_schema=key_schema(stream, key),
@@ -253,15 +253,19 @@ def event_time_columns(stream: DataFrame) -> list[StructField]:
     return [field for field in stream.schema.fields if _WATERMARK in (field.metadata or {})]
 
 
-def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
-    """Return the watermark of the stream, which Spark keeps in the metadata of the column."""
+def watermark_of(stream: DataFrame) -> Watermark | None:
+    """Return the event time of the stream, which Spark keeps in the metadata of the column; ``None`` without one.
+
+    Spark's own operators refuse several event-time columns, too. One column can have several watermarks, as in a union
+    of streams: the watermark of a batch is that which Spark has recorded with its offsets.
+    """
     columns = event_time_columns(stream)
     marked = [field for field in columns if not isinstance(field.dataType, StructType)]  # a struct is a window of one
     if len(marked) > 1:
         names = ", ".join(field.name for field in marked)
         raise InvalidArgumentError(
             f"the stream has a watermark on each of {names}, but the rows of a query have one event time; "
-            "call withWatermark on one column only"
+            "drop one of the columns, or call withWatermark on one column only"
         )
     for field in marked:
         if not isinstance(field.dataType, TimestampType):
@@ -270,6 +274,4 @@ def _watermark(stream: DataFrame, mode: str) -> Watermark | None:
                 f"the event-time column {field.name!r} is a {kind}, but event times are timestamps; cast it first"
             )
         return Watermark(field.name, int(field.metadata[_WATERMARK]))
-    if mode == "eventTime" and (stream.isStreaming or not columns):
-        raise InvalidArgumentError("timeMode eventTime needs a watermark; call withWatermark on the stream first")
     return None

@@ -2,12 +2,14 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from equipoise.arguments import whole
@@ -20,6 +22,7 @@ from equipoise.spark.stream.state_reader import read_state
 from equipoise.state.fencing import Epoch
 from equipoise.storage import Storage
 
+_POLL_SECONDS = 0.05
 _log = logging.getLogger(__name__)
 _active: dict[str, StreamingQuery] = {}
 
@@ -71,8 +74,11 @@ class StatefulQuery(QueryStage):
         epochs: Sequence[Epoch],
         spark: SparkSession,
         deliver_last: Callable[[], bool] | None,
+        *,
+        never_idle: bool = False,
     ) -> None:
         super().__init__(epochs[0].storage, spark)
+        self._never_idle = never_idle  # batches without rows may run at every trigger
         self._deliver_last = deliver_last
         self._stopping = False
         self._epochs = epochs
@@ -90,9 +96,16 @@ class StatefulQuery(QueryStage):
             return self.query.awaitTermination(timeout)  # type: ignore[arg-type]  # it takes fractions of a second
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's own name
-        """Wait until all available rows have been processed, as Spark's method does."""
+        """Wait until all available rows have been processed, as Spark's method does.
+
+        With processing-time timers Spark runs batches without rows all the time, and its own method would not return;
+        this one returns after the first of them.
+        """
         with translating():
-            self.query.processAllAvailable()
+            if self._never_idle:
+                self._wait_for_a_batch_without_rows()
+            else:
+                self.query.processAllAvailable()
 
     def exception(self) -> PySparkException | EquipoiseError | None:
         """Return the error that ended the query; ``None`` if it runs or was stopped."""
@@ -121,6 +134,17 @@ class StatefulQuery(QueryStage):
             )
         return QueryStage(self._epochs[number - 1].storage, self._spark)
 
+    def _wait_for_a_batch_without_rows(self) -> None:
+        """Wait for a batch without new rows whose offsets Spark has chosen after this call."""
+        before = self.query.lastProgress
+        running = -1 if before is None else before.batchId + 1
+        while self.query.isActive:
+            last = self.query.lastProgress
+            if last is not None and last.batchId > running and not has_new_rows(last):
+                return
+            time.sleep(_POLL_SECONDS)
+        self.query.awaitTermination()  # raises the error of the query
+
     def _release(self) -> None:
         """Release the checkpoint when the query has ended, however it ended."""
         if _has_ended(self.query):
@@ -146,6 +170,11 @@ class StatefulQuery(QueryStage):
                 error,
                 exc_info=True,
             )
+
+
+def has_new_rows(progress: StreamingQueryProgress) -> bool:
+    """Return whether a batch had new offsets of the sources; the last one, of ticks, does not count."""
+    return any(source.startOffset != source.endOffset for source in progress.sources[:-1])
 
 
 def _has_ended(query: StreamingQuery) -> bool:

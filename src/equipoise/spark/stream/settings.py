@@ -73,6 +73,11 @@ class QueryDefinition:
     final_by: str | None = None
     transformations: tuple[Transformation, ...] = ()
 
+    @property
+    def has_event_time(self) -> bool:
+        """Whether the batches of the query have a watermark that can move."""
+        return self.watermark is not None or self.time_mode == "eventTime"
+
     def transformed(self, rows: Any) -> Any:
         """Apply the transformations to output rows."""
         for transformation in self.transformations:

@@ -1,13 +1,13 @@
 """Start a query on Spark, or continue it from its checkpoint."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from tempfile import gettempdir
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -22,10 +22,12 @@ from equipoise.spark.stream.opening import Stage, open_query, release_all
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.pipeline import Pipeline, SourceClient, output_schemas
 from equipoise.spark.stream.query import StatefulQuery
+from equipoise.spark.stream.ticks import ENDS_WITH_AVAILABLE_NOW, LastBatch, with_ticks
 from equipoise.spark.stream.transformed_files import TransformedFiles, write_transformed
 from equipoise.state.halves import SPARK
 from equipoise.storage import Storage
 
+_NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _AVAILABLE_NOW = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
@@ -69,8 +71,15 @@ def start_query(
     )
     engine, epochs = opened.engine, [opened.settings.epoch, *opened.later]
     try:
-        handler = engine if first.source is None else _Reporting(engine, first.source)
-        writer = _ticking(pipeline).writeStream.foreachBatch(handler).option("checkpointLocation", storage.at(SPARK))
+        stream = first.stream
+        handler: Callable[[DataFrame, int], None] = engine
+        if first.source is not None:
+            handler = _Reporting(engine, first.source)
+        if pipeline.has_clock:
+            last = LastBatch(f"equipoise-{epochs[0].owner}", "" if is_connect(pipeline.spark) else gettempdir())
+            handler = _Counting(handler, last)
+            stream = with_ticks(stream, storage.location, last, _ticks(pipeline), paced="processingTime" in trigger)
+        writer = stream.writeStream.foreachBatch(handler).option("checkpointLocation", storage.at(SPARK))
         writer = writer.trigger(**trigger) if trigger else writer
         query = _started(pipeline, writer.queryName(name) if name else writer)
     except BaseException:
@@ -78,7 +87,8 @@ def start_query(
         raise
     runs_here = not is_connect(pipeline.spark)  # on Connect the server calls the sink, and the files are there
     deliver_last = partial(engine.deliver_last, pipeline.spark.range(0)) if runs_here else None
-    return StatefulQuery(query, epochs, pipeline.spark, deliver_last)
+    never_idle = _ticks(pipeline) == "processingTime"
+    return StatefulQuery(query, epochs, pipeline.spark, deliver_last, never_idle=never_idle)
 
 
 class _Reporting:
@@ -93,13 +103,32 @@ class _Reporting:
         self._source.report(batch, time.perf_counter() - start)
 
 
-def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:
-    """Start the query and wait until it knows its sources.
+class _Counting:
+    """Runs batches and notes the last one, after which the stream may need a batch without rows."""
 
-    The clock does not support ``availableNow``; without this setting Spark would run all available rows as one batch.
+    def __init__(self, handler: Callable[[DataFrame, int], None], last: LastBatch) -> None:
+        self._handler, self._last = handler, last
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        self._handler(rows, batch)
+        self._last.set(batch)
+
+
+def _ticks(pipeline: Pipeline) -> str:
+    """Return the time mode by which batches without rows run; ``none`` if the session has turned them off."""
+    enabled = str(pipeline.spark.conf.get(_NO_DATA_BATCHES, "true")).lower() == "true"
+    modes = {stage.query.time_mode for stage in pipeline.stages} if enabled else set()
+    return next((mode for mode in ("processingTime", "eventTime") if mode in modes), "none")
+
+
+def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:
+    """Start the query; before Spark 4.2 wait until it knows its sources.
+
+    There ``availableNow`` needs a setting, without which Spark would run all available rows as one batch: a source in
+    Python does not support it.
     """
     spark = pipeline.spark
-    if not pipeline.has_clock:
+    if not pipeline.has_clock or ENDS_WITH_AVAILABLE_NOW:
         return writer.start()
     before = spark.conf.get(_AVAILABLE_NOW, None)
     spark.conf.set(_AVAILABLE_NOW, "true")
@@ -113,16 +142,6 @@ def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:
         else:
             spark.conf.set(_AVAILABLE_NOW, before)
     return query
-
-
-def _ticking(pipeline: Pipeline) -> DataFrame:
-    """Return the stream; with timers also a clock without rows, since Spark runs no batch without new input."""
-    stream = pipeline.stages[0].stream
-    if not pipeline.has_clock:
-        return stream
-    clock = pipeline.spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
-    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema.fields]
-    return stream.union(clock.select(*nothing))
 
 
 def _with_target(options: StreamOptions, trigger: Mapping[str, Any]) -> StreamOptions:

@@ -58,6 +58,9 @@ class SimulatedJobs:
         """Run a task for every partition."""
         return [self._task(rows, plan, batch_spec, partition) for partition in range(plan.partitions)]
 
+    def read(self, rows: Rows) -> None:
+        """Do nothing: the simulation has no event time."""
+
     def outputs(self, rows: Rows, files: Sequence[str]) -> "SimulatedOutput":
         """The output files, for a sink that reads them."""
         return SimulatedOutput(self._storage, files, rows.sparkSession)
