@@ -145,7 +145,7 @@ def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     return made
 
 
-def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def key_shower(key_schema: Mapping[str, Any], timezone: str | None) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Return the function from a key to the form that user code sees: timestamps of pandas, structs as dicts.
 
     Parameters
@@ -153,13 +153,15 @@ def key_shower(key_schema: Mapping[str, Any], timezone: str) -> Callable[[tuple[
     key_schema
         ``StructType.jsonValue()`` of the key.
     timezone
-        The session's time zone.
+        The session's time zone; ``None`` to show timestamps as instants, with the zone UTC.
     """
     steps = [_shower(field["type"], timezone) for field in key_schema["fields"]]
     return (lambda key: _stepped(key, steps)) if any(steps) else (lambda key: key)
 
 
-def _shower(kind: Any, timezone: str) -> Callable[[Any], Any] | None:
+def _shower(kind: Any, timezone: str | None) -> Callable[[Any], Any] | None:
+    if kind == "timestamp" and timezone is None:
+        return lambda value: value.astimezone(dt.UTC)
     if kind == "timestamp":  # the state's codec decodes it to local time without a zone
         return lambda value: pd.Timestamp(value.astimezone(dt.UTC)).tz_convert(timezone).tz_localize(None)
     if kind == "timestamp_ntz":

@@ -1,7 +1,7 @@
 """User code of a keyed stream operator: how to run it, and which state variables it has."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,10 +10,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.schemas import Schemas
-from equipoise.spark.stream.aggregator import AggregatorProcessor
+from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
+from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.group_state import GroupStateProcessor, GroupStateRunner
 from equipoise.spark.stream.row_runner import RowRunner
-from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
+from equipoise.spark.stream.runners import FinalAggregateRunner, ProcessorRunner, RunnerFactory
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
 
@@ -43,6 +44,9 @@ class UserCode:
         Time mode of the query.
     form
         How a ``StatefulProcessor`` receives rows: ``"pandas"`` as DataFrames, ``"rows"`` as ``Row`` objects.
+    final_by
+        Position in the key of the event time by which an ``Aggregator`` finishes a key; ``None``: it yields a row
+        whenever a key changes.
     """
 
     def __init__(
@@ -52,12 +56,14 @@ class UserCode:
         output_columns: list[str],
         time_mode: str,
         form: Form = "pandas",
+        final_by: int | None = None,
     ) -> None:
         self.name = type(processor).__name__
         self.state_arrow: pa.Schema | None = None
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
         self.aggregator: Aggregator | None = None  # only one that can merge
+        self.aggregate = processor if isinstance(processor, Aggregator) else None
         if form == "rows" and not isinstance(processor, StatefulProcessor):
             raise InvalidArgumentError(
                 f"transformWithState needs a StatefulProcessor, got {described_object(processor)}"
@@ -66,9 +72,10 @@ class UserCode:
             schema = schemas.parsed(processor.bufferSchema)
             self._initial = _names(schema)
             self.aggregator = processor if processor.can_merge else None
-            processor = AggregatorProcessor(processor, schema, output_columns)
+            made = AggregatorProcessor if final_by is None else FinalAggregatorProcessor
+            processor = made(processor, schema, output_columns)
         if isinstance(processor, StatefulProcessor):
-            self.runner: RunnerFactory = partial(_runner_of(processor, form), processor)
+            self.runner: RunnerFactory = partial(_runner_of(processor, form, final_by), processor)
             handle = RecordingHandle(schemas.parsed, mode=time_mode)
             tried = copy.copy(processor)  # the processor itself travels to the tasks as the user made it
             tried.init(handle)  # type: ignore[arg-type]  # the same methods, without state behind them
@@ -104,7 +111,11 @@ class UserCode:
         return [*key, *self._initial]
 
 
-def _runner_of(processor: StatefulProcessor, form: Form) -> type[ProcessorRunner]:
+def _runner_of(
+    processor: StatefulProcessor, form: Form, final_by: int | None
+) -> Callable[[Any, BatchSpec], ProcessorRunner]:
+    if final_by is not None:
+        return partial(FinalAggregateRunner, final_by)
     if isinstance(processor, GroupStateProcessor):
         return GroupStateRunner
     return RowRunner if form == "rows" else ProcessorRunner
