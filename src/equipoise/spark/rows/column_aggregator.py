@@ -110,7 +110,7 @@ class ColumnAggregator(Aggregator):
 
     def output_schema(self, key: Sequence[str]) -> StructType:
         """Return the schema of the results."""
-        fields = [StructField(name, self._schema[name].dataType) for name in key]
+        fields = [StructField(name, self._schema[name].dataType, metadata=self._schema[name].metadata) for name in key]
         return StructType([*fields, *(StructField(asked.name, kind) for asked, kind, _ in self._results)])
 
     def zero(self) -> tuple[Any, ...]:

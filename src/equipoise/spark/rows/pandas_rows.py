@@ -156,7 +156,7 @@ def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
 
 
 def key_shower(
-    key_schema: Mapping[str, Any], timezone: str, nulls: Mapping[str, Any] = MappingProxyType({})
+    key_schema: Mapping[str, Any], timezone: str | None, nulls: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Return the function from a key to the form that user code sees: timestamps of pandas, structs as dicts.
 
@@ -165,7 +165,7 @@ def key_shower(
     key_schema
         ``StructType.jsonValue()`` of the key.
     timezone
-        The session's time zone.
+        The session's time zone; ``None`` to show timestamps as instants, with the zone UTC.
     nulls
         Values that stand for NULL, by the type of the key column; ``None`` for other types.
     """
@@ -211,7 +211,9 @@ def _row_shower(kind: Any, timezone: str | None) -> Callable[[Any], Any] | None:
     return lambda values: made(*_stepped(values, steps))
 
 
-def _shower(kind: Any, timezone: str) -> Callable[[Any], Any] | None:
+def _shower(kind: Any, timezone: str | None) -> Callable[[Any], Any] | None:
+    if kind == "timestamp" and timezone is None:
+        return lambda value: value.astimezone(dt.UTC)
     if kind == "timestamp":  # the state's codec decodes it to local time without a zone
         return lambda value: pd.Timestamp(value.astimezone(dt.UTC)).tz_convert(timezone).tz_localize(None)
     if kind == "timestamp_ntz":

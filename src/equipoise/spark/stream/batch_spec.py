@@ -52,6 +52,9 @@ class BatchSpec:
         Position of the event-time column; ``None`` without one.
     output_schema, timezone
         Schema of the outputs, and the session's time zone.
+    not_late
+        Column of the outputs that has their event time, and the milliseconds since 1970 that it must exceed; ``None``
+        without one.
     cache
         Folder for caches on the executors; ``None``: the machine's temporary folder.
     state_schema
@@ -90,6 +93,7 @@ class BatchSpec:
     visits_all: bool = False
     counts_partial_buffers: bool = True
     epoch: int = 0
+    not_late: tuple[str, int] | None = None
 
     @property
     def batch(self) -> int:

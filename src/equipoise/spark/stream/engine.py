@@ -235,6 +235,7 @@ class Engine(Generic[Rows]):
             initial=not version,
             visits_all=bool(version and settings.query.visit_every and version % settings.query.visit_every == 0),
             counts_partial_buffers=settings.aggregator is not None,
+            not_late=(out, progress.late_ms) if (out := settings.query.output_event_time) and version else None,
         )
 
     def _commit(

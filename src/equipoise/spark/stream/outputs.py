@@ -6,10 +6,11 @@ from typing import Any, Self
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Row
 
-from equipoise.errors import InvalidArgumentError
+from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.names import unique_name
 from equipoise.spark.rows.pandas_rows import dicts_to_arrow, rows_to_arrow, to_arrow
 from equipoise.state.commit import OutputFile
@@ -28,11 +29,14 @@ class Outputs:
         Schema of the rows.
     timezone
         The session's time zone.
+    not_late
+        Event-time column, and the milliseconds since 1970 that its values must exceed; ``None``: no rows are late.
     """
 
-    def __init__(self, schema: pa.Schema, timezone: str) -> None:
+    def __init__(self, schema: pa.Schema, timezone: str, *, not_late: tuple[str, int] | None = None) -> None:
         self._schema = schema
         self._timezone = timezone
+        self._not_late = not_late
         self._frames: list[pd.DataFrame] = []
         self._values: list[tuple[Any, ...]] = []
         self._dicts: list[dict[str, Any]] = []
@@ -90,6 +94,8 @@ class Outputs:
             self._write(dicts_to_arrow(dicts, self._schema))
 
     def _write(self, table: pa.Table) -> None:
+        if self._not_late is not None:
+            _require_not_late(table, *self._not_late)
         self._tables.append(table)
 
 
@@ -106,10 +112,20 @@ class FileOutputs(Outputs):
         Schema of the rows.
     timezone
         The session's time zone.
+    not_late
+        As for ``Outputs``.
     """
 
-    def __init__(self, storage: Storage, version: int, schema: pa.Schema, timezone: str) -> None:
-        super().__init__(schema, timezone)
+    def __init__(
+        self,
+        storage: Storage,
+        version: int,
+        schema: pa.Schema,
+        timezone: str,
+        *,
+        not_late: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(schema, timezone, not_late=not_late)
         self._storage = storage
         self._path = f"{FOLDER}/{version:020d}/{unique_name()}.parquet"
         self._rows = 0
@@ -135,8 +151,22 @@ class FileOutputs(Outputs):
     def _write(self, table: pa.Table) -> None:
         if not table.num_rows:
             return
+        if self._not_late is not None:
+            _require_not_late(table, *self._not_late)
         if self._writer is None:
             self._file = self._stack.enter_context(self._storage.writing(self._path))
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
         self._writer.write_table(table)
         self._rows += table.num_rows
+
+
+def _require_not_late(table: pa.Table, column: str, late_ms: int) -> None:
+    """Refuse rows that are older than the watermark, as Spark does: the next operator would drop them."""
+    oldest = pc.min(table.column(column)).cast(pa.timestamp("us", "UTC"))
+    if oldest.is_valid and oldest.value <= late_ms * 1000:
+        watermark = pa.scalar(late_ms, pa.timestamp("ms", "UTC"))
+        raise UserFunctionError(
+            f"the function yielded a row with {column} = {oldest}, the event time of its output, which is not after "
+            f"the watermark of the previous batch, {watermark}; the next operator would drop the row: yield an event "
+            "time after timerValues.getCurrentWatermarkInMs(), or leave eventTimeColumnName out"
+        )

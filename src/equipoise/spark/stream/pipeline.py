@@ -86,6 +86,43 @@ class Pipeline:
         """Return an empty DataFrame of the rows that the sink will receive."""
         return self.query.transformed(self.spark.createDataFrame([], self.query.output_schema))  # type: ignore[no-any-return]
 
+    def in_output_mode(self, mode: str) -> "Pipeline":
+        """Return the same pipeline for an output mode, which is that of all its stages, as in Spark.
+
+        In the mode ``append``, aggregates deliver each key once, when the watermark has passed it, and forget it.
+        """
+        before = None if self.before is None else self.before.in_output_mode(mode)
+        if before is not None and before.query.code.aggregate is not None and before.query.final_by is None:
+            raise InvalidArgumentError(
+                f"a second keyed operator follows the aggregate by {', '.join(before.query.key)}, which delivers a key "
+                "again whenever it changes, so the second one would count it again; call outputMode('append'), with an "
+                "event time in that key, which delivers each key once"
+            )
+        made = replace(self, before=before)
+        is_aggregate = self.query.code.aggregate is not None and self.reduction is None
+        return made._finishing() if is_aggregate and mode == "append" else made  # noqa: SLF001 - of the same class
+
+    def _finishing(self) -> "Pipeline":
+        """Return the pipeline of an aggregate that delivers each key once, when the watermark has passed it."""
+        query = self.query
+        marked = [field.name for field in event_time_columns(self.stream)]
+        final_by = next((name for name in query.key if name in marked), None)
+        if final_by is None:
+            raise InvalidArgumentError(
+                "outputMode 'append' delivers a key once, when the watermark has passed it, and the key "
+                f"{', '.join(query.key)} has no event time; group also by the column of withWatermark or by a window "
+                "of it, or use outputMode 'update'"
+            )
+        if self.stream.isStreaming and query.watermark is None:
+            raise InvalidArgumentError(
+                f"the stream has the window {final_by!r}, but not the event time that it is a window of, which moves "
+                "the watermark; keep the column of withWatermark in the stream"
+            )
+        assert query.code.aggregate is not None  # noqa: S101 - this tells the type checker
+        schemas, columns = SparkSchemas(self.spark), query.output_arrow.names
+        code = UserCode(schemas, query.code.aggregate, columns, "eventTime", final_by=query.key.index(final_by))
+        return replace(self, query=replace(query, code=code, time_mode="eventTime", final_by=final_by))
+
     def with_transformation(self, transformation: Transformation) -> "Pipeline":
         """Return the same pipeline with one more transformation of the output."""
         return replace(self, query=replace(self.query, transformations=(*self.query.transformations, transformation)))

@@ -48,7 +48,7 @@ class Placement:
         self._widths = {} if initial or settings.aggregator is None else plan.widths
         order = [] if initial else [as_column(df, name) for name in settings.options.order_by]
         late_by = None if initial else drops_late_by(settings)
-        self._event = None if late_by is None else as_column(df, late_by)
+        self._event = None if late_by is None else _event_time(df, late_by)
         self._columns = [as_column(df, name) for name in df.columns]
         self._fingerprint = fingerprint_column(keys).alias(FINGERPRINT)
         self._group = group_column(plan, F.col(FINGERPRINT))
@@ -100,12 +100,20 @@ class Placement:
         return rows.where(first < 0).withColumn(PARTIAL_BUFFER, F.lit(None).cast("binary")).union(reduced)
 
 
+def _event_time(df: DataFrame, name: str) -> Column:
+    """Return the event time in a column; that of a window is its end."""
+    column = as_column(df, name)
+    return column.getField("end") if isinstance(df.schema[name].dataType, StructType) else column
+
+
 def drops_late_by(settings: Settings) -> str | None:
     """Return the event-time column by which late rows are dropped; ``None`` if they are kept.
 
     As in ``transformWithStateInPandas``, with the time modes "none" and "processingTime" every row reaches the
-    processor, whatever the watermark.
+    processor, whatever the watermark. An aggregate that finishes its keys drops the rows of finished ones.
     """
+    if settings.query.final_by is not None:
+        return settings.query.final_by
     if settings.query.watermark is None or settings.identity.time_mode != "eventTime":
         return None
     return settings.query.watermark.column

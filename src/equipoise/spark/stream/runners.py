@@ -1,5 +1,6 @@
 """Run user code over the keys of a task: the interface of a runner, and the runner of ``StatefulProcessor``."""
 
+import datetime as dt
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.rows.user_functions import raised_at, traced
-from equipoise.spark.stream.aggregator import AggregatorProcessor
+from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
@@ -23,6 +24,7 @@ from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ViewOf = Callable[[int], GroupTransaction]
 KeyShower = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
@@ -139,7 +141,7 @@ class ProcessorRunner(Runner):
         """Return the functions from a key to the form that ``handleInputRows`` and ``handleExpiredTimer`` see."""
         schema, timezone = self._batch_spec.key_schema, self._batch_spec.timezone
         if isinstance(self._processor, AggregatorProcessor):
-            shown = key_shower(schema, timezone)
+            shown = key_shower(schema, None if self._processor.has_exact_keys else timezone)
             return shown, shown
         return key_shower(schema, timezone, PANDAS_NULLS), timer_key_shower(schema, timezone)
 
@@ -165,6 +167,36 @@ class ProcessorRunner(Runner):
             else:
                 self._processor.handleInitialState(key, frame, times)
         return iter(())
+
+
+class FinalAggregateRunner(ProcessorRunner):
+    """Runs an aggregator that finishes each key when the watermark has passed the event time in it.
+
+    Parameters
+    ----------
+    position
+        Position of the event time among the columns of the key.
+    processor
+        The aggregator as a processor.
+    batch_spec
+        What the tasks of the batch need to know.
+    """
+
+    def __init__(self, position: int, processor: FinalAggregatorProcessor, batch_spec: BatchSpec) -> None:
+        super().__init__(processor, batch_spec)
+        show = self._shown
+
+        def shown(key: tuple[Any, ...]) -> tuple[Any, ...]:
+            processor.event_ms = _event_ms(key[position])
+            return show(key)
+
+        self._shown = shown
+
+
+def _event_ms(value: dt.datetime | tuple[dt.datetime, dt.datetime] | None) -> int | None:
+    """Return the first millisecond at which a watermark has passed an event time, or the end of a window."""
+    end = value[1] if isinstance(value, tuple) else value
+    return None if end is None else -((_EPOCH - end.astimezone(dt.UTC)) // dt.timedelta(milliseconds=1))
 
 
 def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> None:

@@ -47,7 +47,9 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
     tail_groups = sum(name[0] == "t" for name in batch_spec.groups)
     meter = LoadMeter(len(batch_spec.groups), tail_groups)
     with (
-        FileOutputs(storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone) as outputs,
+        FileOutputs(
+            storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone, not_late=batch_spec.not_late
+        ) as outputs,
         OwnedGroups(
             batch_spec, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)
         ) as groups,

@@ -1,6 +1,7 @@
 """User code of a keyed stream operator: how to run it, and which state variables it has."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark import cloudpickle
@@ -9,11 +10,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.schemas import Schemas
-from equipoise.spark.stream.aggregator import AggregatorProcessor
+from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.group_state import GroupStateProcessor, GroupStateRunner
 from equipoise.spark.stream.row_runner import RowRunner
-from equipoise.spark.stream.runners import ProcessorRunner, Runner, RunnerFactory
+from equipoise.spark.stream.runners import FinalAggregateRunner, ProcessorRunner, Runner, RunnerFactory
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
 
@@ -78,6 +79,9 @@ class UserCode:
         Time mode of the query.
     form
         How a ``StatefulProcessor`` receives rows: ``"pandas"`` as DataFrames, ``"rows"`` as ``Row`` objects.
+    final_by
+        Position in the key of the event time by which an ``Aggregator`` finishes a key; ``None``: it yields a row
+        whenever a key changes.
     """
 
     def __init__(
@@ -87,12 +91,14 @@ class UserCode:
         output_columns: list[str],
         time_mode: str,
         form: Form = "pandas",
+        final_by: int | None = None,
     ) -> None:
         self.name = type(processor).__name__
         self.state_arrow: pa.Schema | None = None
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
         self.aggregator: Aggregator | None = None  # only one that can merge
+        self.aggregate = processor if isinstance(processor, Aggregator) else None
         if form == "rows" and not isinstance(processor, StatefulProcessor):
             raise InvalidArgumentError(
                 f"transformWithState needs a StatefulProcessor, got {described_object(processor)}"
@@ -100,9 +106,10 @@ class UserCode:
         if isinstance(processor, Aggregator):
             schema = schemas.parsed(processor.bufferSchema)
             self._initial = _names(schema)
-            processor = AggregatorProcessor(processor, schema, output_columns)
+            made = AggregatorProcessor if final_by is None else FinalAggregatorProcessor
+            processor = made(processor, schema, output_columns)
         if isinstance(processor, StatefulProcessor):
-            code = TaskCode(_runner_of(processor, form), processor, self.name)
+            code = TaskCode(_runner_of(processor, form, final_by), processor, self.name)
             self.runner: RunnerFactory = code
             if isinstance(processor, AggregatorProcessor) and processor.aggregator.can_merge:
                 self.aggregator = code.copy().aggregator
@@ -146,7 +153,11 @@ def require_processor(given: object) -> None:
         raise InvalidArgumentError(f"statefulProcessor must be a StatefulProcessor, got {described_object(given)}")
 
 
-def _runner_of(processor: StatefulProcessor, form: Form) -> type[ProcessorRunner]:
+def _runner_of(
+    processor: StatefulProcessor, form: Form, final_by: int | None
+) -> Callable[[Any, BatchSpec], ProcessorRunner]:
+    if final_by is not None:
+        return partial(FinalAggregateRunner, final_by)
     if isinstance(processor, GroupStateProcessor):
         return GroupStateRunner
     return RowRunner if form == "rows" else ProcessorRunner

@@ -37,6 +37,7 @@ class StreamWriter:
         self._trigger: dict[str, Any] = {}
         self._name: str | None = None
         self._options: dict[str, str] = {}
+        self._mode = "update"
 
     def format(self, source: str) -> "StreamWriter":
         """Choose the sink: ``parquet``, ``table``, ``kafka``, ``console`` or ``memory``; replaces ``foreachBatch``."""
@@ -72,8 +73,13 @@ class StreamWriter:
         return self
 
     def outputMode(self, outputMode: str) -> "StreamWriter":  # noqa: N802, N803 - Spark's own names
-        """Set the output mode, ``"append"`` or ``"update"``. Rows are delivered as the operator yields them."""
-        output_mode(outputMode)
+        """Set the output mode, ``"append"`` or ``"update"``; default ``"update"``, while Spark's is ``"append"``.
+
+        With ``"update"``, aggregates deliver a key with every batch that changes it. With ``"append"`` they deliver it
+        once, when the watermark has passed the event time in the key, drop late rows, and forget the key. Other
+        operators deliver the rows that they yield, in either mode.
+        """
+        self._mode = output_mode(outputMode)
         return self
 
     def queryName(self, queryName: str) -> "StreamWriter":  # noqa: N802, N803 - Spark's own names
@@ -214,8 +220,8 @@ class StreamWriter:
         self.options(**options)
 
     def _start(self, kind: str, target: str | None) -> StatefulQuery:
-        checkpoint = self._checkpoint()
-        return start_query(self._pipeline, self._sink(kind, target), checkpoint, self._trigger, self._name)
+        checkpoint, pipeline = self._checkpoint(), self._pipeline.in_output_mode(self._mode)
+        return start_query(pipeline, self._sink(kind, target), checkpoint, self._trigger, self._name)
 
     def _sink(self, kind: str, target: str | None) -> Sink:
         others = {name: value for name, value in self._options.items() if name.lower() != CHECKPOINT.lower()}
