@@ -213,6 +213,11 @@ class Listener:
             if fields.get("event") == "snapshot":
                 return json.loads(fields["data"])
 
+    def until(self, condition):
+        """Wait for a snapshot; a batch may be in several, for example before and after its delivery."""
+        while not condition(self.snapshot()):
+            pass
+
     def close(self):
         self.answer.close()
         self.connection.close()
@@ -230,9 +235,9 @@ def test_events_tell_of_a_batch_when_it_is_committed(serve, story):
     assert listener.event() == {"retry": "2000"}
     assert listener.snapshot()["batches"][-1]["batch"] == 0
     story.play(1)
-    assert listener.snapshot()["batches"][-1]["batch"] == 1
+    listener.until(lambda snapshot: snapshot["batches"][-1]["batch"] == 1)
     story.query.close()
-    assert listener.snapshot()["status"] == "finished"
+    listener.until(lambda snapshot: snapshot["status"] == "finished")
     listener.close()
 
 
@@ -285,7 +290,7 @@ def test_what_has_changed_is_told_before_the_end(story, monkeypatch):
     assert len(listener.snapshot()["batches"]) == 1
     story.play(1)
     serving.stop()
-    assert len(listener.snapshot()["batches"]) == 2
+    listener.until(lambda snapshot: len(snapshot["batches"]) == 2)
     assert listener.answer.read() == b""
     listener.close()
 
