@@ -2,14 +2,16 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
-from equipoise.errors import UserFunctionError
+from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.pandas_rows import key_shower
@@ -24,6 +26,10 @@ from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
 
 ViewOf = Callable[[int], GroupTransaction]
+
+
+class StateVariableError(InvalidArgumentError, PySparkRuntimeError):
+    """A deleted state variable was used, or one that is in use was deleted; Spark raises PySparkRuntimeError for it."""
 
 
 class Runner(ABC):
@@ -68,10 +74,13 @@ class ProcessorRunner(Runner):
             processing_ms=batch_spec.time_ms,
             watermark_ms=batch_spec.watermark_ms,
             batch=batch_spec.version,
+            rows=None if isinstance(processor, AggregatorProcessor) else spark_rows,  # buffers are tuples everywhere
+            error=StateVariableError,
         )
         self._times = TimerValues(*self._handle.timer_values())
         with naming_function(batch_spec, "init"):
             processor.init(self._handle)  # type: ignore[arg-type]  # the same methods, over our own store
+            self._handle.finish_init()
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
@@ -152,6 +161,18 @@ class ProcessorRunner(Runner):
             else:
                 self._processor.handleInitialState(key, frame, times)
         return iter(())
+
+
+def spark_rows(names: Sequence[str]) -> Callable[[Iterable[Any]], Row]:
+    """Return the function that makes Spark's ``Row`` with these field names, as Spark does for structs in state."""
+    fields = list(names)
+
+    def make(values: Iterable[Any]) -> Row:
+        row = Row(*values)
+        row.__fields__ = fields
+        return row
+
+    return make
 
 
 def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> None:

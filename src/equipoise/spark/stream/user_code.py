@@ -69,7 +69,7 @@ class UserCode:
             processor = AggregatorProcessor(processor, schema, output_columns)
         if isinstance(processor, StatefulProcessor):
             self.runner: RunnerFactory = partial(_runner_of(processor, form), processor)
-            handle = RecordingHandle(schemas.parsed, mode=time_mode)
+            handle = RecordingHandle(schemas.parsed, mode=time_mode, nullable=schemas.nullable_state)
             tried = copy.copy(processor)  # the processor itself travels to the tasks as the user made it
             tried.init(handle)  # type: ignore[arg-type]  # the same methods, without state behind them
             tried.close()
