@@ -28,7 +28,7 @@ from equipoise.state.transaction import GroupTransaction
 ViewOf = Callable[[int], GroupTransaction]
 
 
-class StateVariableError(InvalidArgumentError, PySparkRuntimeError):
+class StateVariableError(PySparkRuntimeError, InvalidArgumentError):
     """A deleted state variable was used, or one that is in use was deleted; Spark raises PySparkRuntimeError for it."""
 
 
