@@ -37,6 +37,8 @@ def test_the_layout_is_the_documented_one():
     assert due_expiry(258, b"entry") == b"\x02" + b"\x00" * 6 + b"\x01\x02entry"
     assert with_expiry(b"p", None) == b"\x00p"
     assert with_expiry(b"p", 258) == b"\x01" + b"\x00" * 6 + b"\x01\x02p"
+    assert with_expiry(b"p", None, 259) == b"\x02\x01\x03p"
+    assert with_expiry(b"p", 258, 1) == b"\x03\x00\x01" + b"\x00" * 6 + b"\x01\x02p"
 
 
 @given(fingerprints, st.binary(), st.integers(0, 255), st.binary())
@@ -60,9 +62,9 @@ def test_an_index_sorts_by_time_and_leads_back(one, other, entry, another):
             assert due(one, entry) < due(other, another)
 
 
-@given(st.none() | times, st.binary())
-def test_a_value_comes_apart_into_expiry_and_payload(expiry, payload):
-    assert split_value(with_expiry(payload, expiry)) == (expiry, payload)
+@given(st.none() | times, st.binary(), st.integers(0, 2**16 - 1))
+def test_a_value_comes_apart_into_expiry_payload_and_schema(expiry, payload, schema):
+    assert split_value(with_expiry(payload, expiry, schema)) == (expiry, payload, schema)
 
 
 @given(st.integers(-(2**70), 2**70))
@@ -70,9 +72,9 @@ def test_times_are_kept_within_what_eight_bytes_sort(time):
     assert unpack_time(pack_time(time)) == min(max(time, 0), 2**63 - 1)
 
 
-@given(keys, st.none() | times, st.binary())
-def test_an_expiring_entry_is_accompanied_by_its_expiry_and_no_other_is(entry, expiry, payload):
-    found = companions(entry, with_expiry(payload, expiry))
+@given(keys, st.none() | times, st.binary(), st.integers(0, 3))
+def test_an_expiring_entry_is_accompanied_by_its_expiry_and_no_other_is(entry, expiry, payload, schema):
+    found = companions(entry, with_expiry(payload, expiry, schema))
     assert found == ([] if expiry is None else [due_expiry(expiry, entry)])
 
 
@@ -94,7 +96,7 @@ def test_what_is_no_key_of_an_index_is_damage(key):
         parse_due(key)
 
 
-@pytest.mark.parametrize("value", [b"", b"\x02abc", b"\x01" + b"\x00" * 7])
+@pytest.mark.parametrize("value", [b"", b"\x04abc", b"\x01" + b"\x00" * 7, b"\x02\x00", b"\x03" + b"\x00" * 9])
 def test_what_is_no_value_is_damage(value):
     with pytest.raises(DamagedError, match="are not a state value"):
         split_value(value)

@@ -2,15 +2,19 @@
 
 import inspect
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pyspark.sql import Row
 from pyspark.sql.streaming import stateful_processor
 
 from equipoise.errors import DamagedError, InvalidArgumentError
-from equipoise.state.codec import KeyCodec, row_codec
+from equipoise.state.codec import KeyCodec
 from equipoise.state.entries import companions, entry_prefix
+from equipoise.state.evolution import ValueCodec
 from equipoise.state.timers import purge_expired
 from equipoise.state.variables import ListState, MapState, Scope, ValueState
 
@@ -49,7 +53,7 @@ def make(kind, ttl_ms=None, *, now_ms=1000, batch=0):
     scope.view = DictView()
     scope.prefix = entry_prefix(1, b"a")
     keys = [KeyCodec(WORD)] if kind is MapState else []
-    return kind(scope, "seen", 3, ttl_ms, row_codec(NUMBER, "state 'seen'"), *keys), scope
+    return kind(scope, "seen", 3, ttl_ms, ValueCodec([NUMBER], "state 'seen'"), *keys), scope
 
 
 def at_key(scope, key):
@@ -115,7 +119,7 @@ def test_a_map_has_what_was_set_for_each_key():
 @pytest.mark.parametrize("kind", [ValueState, ListState, MapState])
 def test_variables_and_keys_do_not_see_each_other(kind):
     one, scope = make(kind)
-    other = kind(scope, "other", 4, None, row_codec(NUMBER), *([KeyCodec(WORD)] if kind is MapState else []))
+    other = kind(scope, "other", 4, None, ValueCodec([NUMBER]), *([KeyCodec(WORD)] if kind is MapState else []))
     write = {
         "ValueState": ("update", ((1,),)),
         "ListState": ("put", ([(1,)],)),
@@ -172,15 +176,64 @@ def test_a_list_takes_no_empty_list_and_nothing_but_lists():
         InvalidArgumentError, match=r"put needs at least one value, got none; clear\(\) empties the list"
     ):
         many.put([])
-    for wrong in (None, 5, "ab", {(1,)}):
-        with pytest.raises(InvalidArgumentError, match="needs a list of tuples"):
+    for wrong in (None, 5, "ab", {"a": (1,)}):
+        with pytest.raises(InvalidArgumentError, match="needs tuples, in a list or another iterable"):
             many.put(wrong)
     assert list(many.get()) == [(1,)]
 
 
+def test_a_list_takes_any_iterable_of_rows():
+    many, _ = make(ListState)
+    many.put((number,) for number in (1, 2))
+    many.appendList(np.array([[3], [4]]))
+    many.appendList(pd.DataFrame({"number": [5]}).itertuples(index=False))
+    many.appendValue(pd.Series([6]))
+    assert list(many.get()) == [(1,), (2,), (3,), (4,), (5,), (6,)]
+    with pytest.raises(InvalidArgumentError, match="appendList needs at least one value"):
+        many.appendList(iter(()))
+
+
+def test_the_iterable_may_read_the_list_that_it_extends():
+    many, _ = make(ListState)
+    many.put([(1,), (2,)])
+    many.put((number + 1,) for (number,) in many.get())
+    many.appendList((number + 1,) for (number,) in many.get())
+    assert list(many.get()) == [(2,), (3,), (3,), (4,)]
+
+
+def test_text_is_a_map_key_of_its_characters_as_in_spark():
+    table, _ = make(MapState)
+    table.updateValue("k", (1,))
+    assert (table.containsKey("k"), table.getValue(("k",)), list(table.keys())) == (True, (1,), [("k",)])
+    table.removeKey("k")
+    assert not table.exists()
+    with pytest.raises(InvalidArgumentError, match=r"expected a tuple of 1 value \(word\), got 4: "):
+        table.getValue("keys")
+
+
+def test_rows_are_named_where_spark_names_them():
+    pair = {"type": "struct", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": NUMBER}]}
+
+    def named(names):
+        return lambda values: Row(*names)(*values)
+
+    scope = Scope(1000, 0)
+    scope.view, scope.prefix = DictView(), entry_prefix(1, b"a")
+    values = ValueCodec([pair], rows=named)
+    value, many = ValueState(scope, "value", 1, None, values), ListState(scope, "list", 2, None, values)
+    table = MapState(scope, "map", 3, None, values, KeyCodec(pair, rows=named), named(["a", "b"]))
+    value.update((1, {"number": 2}))
+    many.appendValue((1, (2,)))
+    table.updateValue((1, (2,)), (3, (4,)))
+    rows = [value.get(), *many.get(), *table.keys(), *table.values(), *next(table.iterator())]
+    assert {type(row) for row in rows} == {tuple}
+    assert [row[1].number for row in rows] == [2, 2, 2, 4, 2, 4]
+    assert table.getValue((1, (2,))).asDict(recursive=True) == {"a": 3, "b": {"number": 4}}
+
+
 @pytest.mark.parametrize("kind", [ValueState, ListState, MapState])
 def test_without_a_key_every_operation_says_so(kind):
-    state = kind(Scope(0, 0), "seen", 1, None, row_codec(NUMBER), *([KeyCodec(WORD)] if kind is MapState else []))
+    state = kind(Scope(0, 0), "seen", 1, None, ValueCodec([NUMBER]), *([KeyCodec(WORD)] if kind is MapState else []))
     row = (1,) if kind is not MapState else ("x",)
     arguments = {"newValue": row, "newState": row, "key": row, "value": (1,)}
     for name, method in inspect.getmembers(state, inspect.ismethod):
@@ -237,7 +290,7 @@ def test_a_key_that_comes_again_in_one_batch_keeps_its_list():
 def test_a_second_variable_over_the_same_entries_appends_behind_the_first():
     one, scope = make(ListState)
     one.appendList([(1,), (2,)])
-    other = ListState(scope, "seen", 3, None, row_codec(NUMBER))
+    other = ListState(scope, "seen", 3, None, ValueCodec([NUMBER]))
     other.appendValue((3,))
     assert list(one.get()) == [(1,), (2,), (3,)]
 
@@ -246,7 +299,7 @@ def test_a_long_append_is_cut_into_chunks_of_bounded_size():
     scope = Scope(0, 0)
     scope.view = DictView()
     scope.prefix = entry_prefix(1, b"a")
-    many = ListState(scope, "seen", 3, None, row_codec(WORD))
+    many = ListState(scope, "seen", 3, None, ValueCodec([WORD]))
     words = [("x" * (number % 3000),) for number in range(200)] + [("y" * 100_000,), ("z",)]
     many.appendList(words[:100])
     for word in words[100:]:
@@ -297,7 +350,7 @@ def test_a_value_lives_until_its_expiry_and_writing_renews_it():
 
 def test_parts_of_lists_and_entries_of_maps_expire_by_themselves():
     many, scope = make(ListState, ttl_ms=10)
-    table = MapState(scope, "table", 5, 10, row_codec(NUMBER), KeyCodec(WORD))
+    table = MapState(scope, "table", 5, 10, ValueCodec([NUMBER]), KeyCodec(WORD))
     many.appendValue((1,))
     table.updateValue(("x",), (1,))
     scope.now_ms, scope.batch = 1005, 1
@@ -316,7 +369,7 @@ def test_parts_of_lists_and_entries_of_maps_expire_by_themselves():
 def test_a_ttl_may_come_and_go_between_runs():
     value, scope = make(ValueState, ttl_ms=10)
     value.update((1,))
-    forever = ValueState(scope, "seen", 3, None, row_codec(NUMBER))
+    forever = ValueState(scope, "seen", 3, None, ValueCodec([NUMBER]))
     assert forever.get() == (1,)
     forever.update((2,))
     scope.now_ms = 5000
@@ -341,7 +394,7 @@ class VariablesAgainstDictionaries(RuleBasedStateMachine):
         self.ttl_ms = ttl_ms
         self.scope = Scope(1000, 0)
         self.view = self.scope.view = DictView()
-        numbers = row_codec(NUMBER)
+        numbers = ValueCodec([NUMBER])
         self.value = ValueState(self.scope, "value", 1, ttl_ms, numbers)
         self.list = ListState(self.scope, "list", 2, ttl_ms, numbers)
         self.map = MapState(self.scope, "map", 3, ttl_ms, numbers, KeyCodec(WORD))

@@ -12,8 +12,12 @@ Times are milliseconds since 1970, in 8 bytes; earlier times are stored as 0.
 
 Layout of the values::
 
-    00 | payload                    never expires
-    01 | expiry 8 | payload         expires when the processing time reaches the expiry
+    00 | payload                         never expires
+    01 | expiry 8 | payload              expires when the processing time reaches the expiry
+    02 | schema 2 | payload              the same two, written with a later schema
+    03 | schema 2 | expiry 8 | payload
+
+Schemas of a variable are numbered from 0, the one that it had first. ``VariableSpec.schemas`` has them in this order.
 
 Spaces 01 and 02 are indices with empty values, written and deleted together with their entries.
 """
@@ -33,6 +37,7 @@ DUE_EXPIRIES = b"\x02"
 _LAST = 2**63 - 1
 _HEAD = struct.Struct(">BqI")
 _TIME = struct.Struct(">Q")
+_SCHEMA = struct.Struct(">BH")
 
 
 class Entry(NamedTuple):
@@ -99,18 +104,30 @@ def parse_due(key: bytes) -> tuple[int, bytes]:
     return unpack_time(key[1:9]), key[9:]
 
 
-def with_expiry(payload: bytes, expiry: int | None) -> bytes:
-    """Build the stored value from a payload and its expiry, if any."""
-    return b"\x00" + payload if expiry is None else b"\x01" + pack_time(expiry) + payload
+def value_head(schema: int, *, expires: bool = False) -> bytes:
+    """The bytes of a stored value before its expiry, if any, and its payload."""
+    return _SCHEMA.pack(2 + expires, schema) if schema else bytes((expires,))
 
 
-def split_value(value: bytes) -> tuple[int | None, bytes]:
-    """Expiry, if any, and payload of a stored value."""
+def with_expiry(payload: bytes, expiry: int | None, schema: int = 0) -> bytes:
+    """Build the stored value from a payload, its expiry, if any, and the number of its schema."""
+    if expiry is None:
+        return value_head(schema) + payload
+    return value_head(schema, expires=True) + pack_time(expiry) + payload
+
+
+def split_value(value: bytes) -> tuple[int | None, bytes, int]:
+    """Expiry, if any, payload and number of the schema of a stored value."""
     if value[:1] == b"\x00":
-        return None, value[1:]
-    if value[:1] != b"\x01" or len(value) < 9:
+        return None, value[1:], 0
+    form = value[0] if value else 0
+    start, expires = (3, form == 3) if form > 1 else (1, True)
+    if form not in (1, 2, 3) or len(value) < start + 8 * expires:
         raise _damage("a state value", value)
-    return unpack_time(value[1:9]), value[9:]
+    schema = _SCHEMA.unpack_from(value)[1] if form > 1 else 0
+    if not expires:
+        return None, value[start:], schema
+    return unpack_time(value[start : start + 8]), value[start + 8 :], schema
 
 
 def companions(key: bytes, value: bytes) -> list[bytes]:
@@ -121,7 +138,7 @@ def companions(key: bytes, value: bytes) -> list[bytes]:
     entry = parse_entry(key)
     if entry.tag == TIMERS:
         return [due_timer(unpack_time(entry.suffix), key)]
-    expiry, _ = split_value(value)
+    expiry = split_value(value)[0]
     return [] if expiry is None else [due_expiry(expiry, key)]
 
 

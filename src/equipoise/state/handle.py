@@ -16,17 +16,18 @@ import msgspec
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
-from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.codec import KeyCodec
 from equipoise.state.entries import entry_prefix
+from equipoise.state.evolution import ValueCodec, difference, same_layout, same_types, spelled
+from equipoise.state.kinds import RowFactory
 from equipoise.state.timers import Timers, due_timers, time_mode
-from equipoise.state.variables import ListState, MapState, NoKey, Scope, ValueState
+from equipoise.state.variables import DeletedVariable, ListState, MapState, NoKey, Scope, ValueState
 
 if TYPE_CHECKING:
     from equipoise.state.transaction import GroupView
 
 Kind = Literal["value", "list", "map"]
 _LAST_TAG = 255
-_WIDTHS = ("byte", "short", "integer", "long")
 
 
 class VariableSpec(msgspec.Struct, frozen=True):
@@ -46,6 +47,8 @@ class VariableSpec(msgspec.Struct, frozen=True):
         Whether ``deleteIfExists`` was called for it: its entries may be purged.
     former_tags
         Tags of removed variables that had the same name.
+    former_schemas
+        Earlier schemas of its values, the first one first; values that were written with them keep their bytes.
     """
 
     name: str
@@ -56,23 +59,45 @@ class VariableSpec(msgspec.Struct, frozen=True):
     ttl_ms: int | None = None
     removed: bool = False
     former_tags: tuple[int, ...] = ()
+    former_schemas: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def schemas(self) -> tuple[dict[str, Any], ...]:
+        """All schemas of its values by their numbers, the current one last."""
+        return (*self.former_schemas, self.schema)
+
+    def values(self, rows: RowFactory | None = None) -> ValueCodec:
+        """Return the codec of its values."""
+        return ValueCodec(self.schemas, f"{self.kind} state {self.name!r}", rows)
+
+    def keys(self, rows: RowFactory | None = None) -> KeyCodec:
+        """Return the codec of the user's keys of a map."""
+        return KeyCodec(self.key_schema or {}, f"keys of map state {self.name!r}", rows)
 
 
 class _Handle(Timers, ABC):
     """The methods of both handles that user code calls; those for timers are in ``Timers``."""
 
-    def __init__(self, scope: Scope, mode: str) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        mode: str,
+        rows: RowFactory | None = None,
+        error: type[InvalidArgumentError] = InvalidArgumentError,
+    ) -> None:
         super().__init__(scope, time_mode(mode))
+        self._rows = rows
+        self._error = error
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:  # noqa: N802, N803 - Spark's own name
         """A variable that holds one row for each grouping key; in ``init`` only."""
         spec = self._declare(stateName, "value", schema, None, ttlDurationMs)
-        return ValueState(self._scope, spec.name, spec.tag, spec.ttl_ms, _values(spec))
+        return self._deleted("value", stateName) if spec is None else ValueState(*self._arguments(spec))
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ListState:  # noqa: N802, N803 - Spark's own name
         """A variable that holds a list of rows for each grouping key; in ``init`` only."""
         spec = self._declare(stateName, "list", schema, None, ttlDurationMs)
-        return ListState(self._scope, spec.name, spec.tag, spec.ttl_ms, _values(spec))
+        return self._deleted("list", stateName) if spec is None else ListState(*self._arguments(spec))
 
     def getMapState(  # noqa: N802 - Spark's own name
         self,
@@ -83,12 +108,22 @@ class _Handle(Timers, ABC):
     ) -> MapState:
         """A variable that holds a map from rows to rows for each grouping key; in ``init`` only."""
         spec = self._declare(stateName, "map", valueSchema, userKeySchema, ttlDurationMs)
-        keys = KeyCodec(spec.key_schema or {}, f"keys of map state {stateName!r}")
-        return MapState(self._scope, spec.name, spec.tag, spec.ttl_ms, _values(spec), keys)
+        if spec is None:
+            deleted: MapState = self._deleted("map", stateName)
+            return deleted
+        scope, name, tag, ttl_ms, values = self._arguments(spec)
+        make_row = tuple if self._rows is None else self._rows(values.names)
+        return MapState(scope, name, tag, ttl_ms, values, spec.keys(self._rows), make_row)
+
+    def _arguments(self, spec: VariableSpec) -> tuple[Scope, str, int, int | None, ValueCodec]:
+        return self._scope, spec.name, spec.tag, spec.ttl_ms, spec.values(self._rows)
+
+    def _deleted(self, kind: Kind, name: str) -> Any:
+        return DeletedVariable(kind, name, self._error)
 
     @abstractmethod
-    def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec:
-        """The variable of this name, with its tag."""
+    def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec | None:
+        """The variable of this name, with its tag; None for one that ``init`` is going to delete."""
 
 
 class StateHandle(_Handle):
@@ -104,6 +139,10 @@ class StateHandle(_Handle):
         Processing time and watermark of the batch.
     batch
         Number of the batch, larger in every later batch of the query.
+    rows
+        Makes the rows of nested structs and of ``MapState.getValue``; default tuples.
+    error
+        Class of the error for the use of a deleted variable.
     """
 
     def __init__(
@@ -114,20 +153,30 @@ class StateHandle(_Handle):
         processing_ms: int = -1,
         watermark_ms: int = -1,
         batch: int = 0,
+        rows: RowFactory | None = None,
+        error: type[InvalidArgumentError] = InvalidArgumentError,
     ) -> None:
-        super().__init__(Scope(processing_ms, whole("batch", batch, 0)), mode)
-        self._declared = declared
+        super().__init__(Scope(processing_ms, whole("batch", batch, 0)), mode, rows, error)
+        self._declared = {name: spec for name, spec in declared.items() if not spec.removed}
         self._watermark_ms = watermark_ms
         self._in_init = True
         self._got: set[str] = set()
+        self._to_delete: dict[str, Kind] = {}
 
     def timer_values(self) -> tuple[int, int]:
         """Processing time and watermark as user code sees them: -1 and -1 with time mode none, as in Spark."""
         return (-1, -1) if self._mode == "none" else (self._scope.now_ms, self._watermark_ms)
 
+    def finish_init(self) -> None:
+        """End ``init``: refuse variables that the driver does not know, unless ``init`` has deleted them."""
+        self._in_init = False
+        for name, kind in self._to_delete.items():
+            raise _unknown(name, kind, "no such variable")
+
     def set_group(self, view: "GroupView") -> None:
         """Switch to this group; ``init`` is over, and there is no current key yet."""
-        self._in_init = False
+        if self._in_init:
+            self.finish_init()
         self._scope.view = view
         self._scope.prefix = NoKey()
 
@@ -143,27 +192,33 @@ class StateHandle(_Handle):
         return due_timers(self._scope.view, clock)
 
     def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's own name
-        """Do nothing: the driver has already removed the variable from the table."""
-        self._require_init("deleteIfExists", stateName)
-
-    def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec:  # noqa: ARG002 - the name belongs to the protocol
-        self._require_init(f"get{kind.capitalize()}State", name)
-        spec = self._declared.get(name)
-        if spec is None or spec.removed or spec.kind != kind:
-            known = "no such variable" if spec is None or spec.removed else f"a {spec.kind} state"
+        """Accept the deletion: the driver has already removed the variable from the table."""
+        if not self._in_init:
+            raise self._error(
+                f"Error deleting state: deleteIfExists({stateName!r}) was called after init, with the variable in use; "
+                "delete variables in init, or clear() the values of this one"
+            )
+        if stateName in self._declared:
             raise InvalidArgumentError(
-                f"init declares the {kind} state {name!r}, but the driver has recorded {known} under this name; "
-                "init must declare the same variables on the driver and on executors"
+                f"init deletes the {self._declared[stateName].kind} state {stateName!r}, but the driver keeps it "
+                "in use; init must declare and delete the same variables on the driver and on executors"
+            )
+        self._to_delete.pop(stateName, None)
+
+    def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec | None:  # noqa: ARG002 - the name belongs to the protocol
+        if not self._in_init:
+            raise InvalidArgumentError(
+                f"get{kind.capitalize()}State({name!r}) was called after init; state variables are declared in init "
+                "only"
             )
         _once(name, self._got)
         self._got.add(name)
+        spec = self._declared.get(name)
+        if spec is None:
+            self._to_delete[name] = kind
+        elif spec.kind != kind:
+            raise _unknown(name, kind, f"a {spec.kind} state")
         return spec
-
-    def _require_init(self, call: str, name: str) -> None:
-        if not self._in_init:
-            raise InvalidArgumentError(
-                f"{call}({name!r}) was called after init; state variables are declared in init only"
-            )
 
 
 class RecordingHandle(_Handle):
@@ -175,6 +230,8 @@ class RecordingHandle(_Handle):
         Returns the JSON form of a schema, from a ``StructType`` or from DDL text.
     mode
         Time mode of the query.
+    nullable
+        Whether to refuse fields of values that are not nullable, as Spark does with Avro as the encoding of its state.
 
     Attributes
     ----------
@@ -184,40 +241,40 @@ class RecordingHandle(_Handle):
         Names given to ``deleteIfExists``.
     """
 
-    def __init__(self, parse: Callable[[Any], dict[str, Any]], *, mode: str = "none") -> None:
+    def __init__(self, parse: Callable[[Any], dict[str, Any]], *, mode: str = "none", nullable: bool = False) -> None:
         super().__init__(Scope(-1, 0), mode)
         self._parse = parse
+        self._nullable = nullable
         self.specs: dict[str, VariableSpec] = {}
         self.removed: set[str] = set()
 
     def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's own name
-        """Remove a variable of earlier runs, with all its values."""
+        """Remove a variable of earlier runs with all its values, and its declaration if ``init`` has made one."""
         self.removed.add(stateName)
-        self._not_both(stateName)
+        self.specs.pop(stateName, None)
 
     def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"a state variable needs a name, got {name!r}")
-        if ttl_ms is not None:
-            ttl_ms = whole(f"ttlDurationMs of {name!r}", ttl_ms, 1)
-            if self._mode != "processingTime":
-                raise InvalidArgumentError(
-                    f"state variable {name!r} has ttlDurationMs {ttl_ms}, which needs timeMode processingTime, but "
-                    f"this query has timeMode {self._mode}; change the mode or leave the TTL out"
-                )
+        ttl_ms = None if ttl_ms is None else whole(f"ttlDurationMs of {name!r}", ttl_ms, 0) or None
+        if ttl_ms is not None and self._mode != "processingTime":
+            raise InvalidArgumentError(
+                f"state variable {name!r} has ttlDurationMs {ttl_ms}, which needs timeMode processingTime, but "
+                f"this query has timeMode {self._mode}; change the mode or leave the TTL out"
+            )
         _once(name, self.specs)
+        if name in self.removed:
+            raise InvalidArgumentError(
+                f"init deletes the state variable {name!r} and then declares it, so each start would empty it; leave "
+                f"out deleteIfExists({name!r}) to keep its values, or declare it under a new name to begin without them"
+            )
         tag = _tag_after(len(self.specs))
         parsed_key = None if key_schema is None else self._parse(key_schema)
-        self.specs[name] = VariableSpec(name, kind, tag, self._parse(schema), parsed_key, ttl_ms)
-        self._not_both(name)
-        return self.specs[name]
-
-    def _not_both(self, name: str) -> None:
-        if name in self.removed and name in self.specs:
-            raise InvalidArgumentError(
-                f"init declares the state variable {name!r} and deletes it, so each start would empty it; "
-                "leave out one of the two calls"
-            )
+        spec = VariableSpec(name, kind, tag, self._parse(schema), parsed_key, ttl_ms)
+        if self._nullable and ttl_ms is None:  # Spark does not look into the values of variables with a TTL
+            _require_nullable(spec)
+        self.specs[name] = spec
+        return spec
 
 
 def merge_specs(
@@ -225,9 +282,9 @@ def merge_specs(
 ) -> dict[str, VariableSpec]:
     """Merge the table of a checkpoint with the declarations ``new`` and the deletions ``removed`` of ``init``.
 
-    A known variable keeps its tag. Its TTL may change, for values that are written from then on, and its integers may
-    become wider; any other change of kind or schema raises ``MismatchError``. A variable that is no longer declared
-    stays in the table, so that its values are available when it is declared again.
+    A known variable keeps its tag. Its TTL may change, for values that are written from then on, and the schema of its
+    values as ``evolution`` describes; any other change of kind or schema raises ``MismatchError``. A variable that is
+    no longer declared stays in the table, so that its values are available when it is declared again.
     """
     merged = dict(old)
     for name in removed:
@@ -238,11 +295,14 @@ def merge_specs(
         known = merged.get(name)
         if known is not None and not known.removed:
             _require_readable(known, spec)
+            same = known.schema == spec.schema or same_layout(known.schema, spec.schema)
+            schemas = known.former_schemas if same else known.schemas
             tag, former = known.tag, known.former_tags
         else:
-            tag = last = _tag_after(last)
+            tag, schemas = _tag_after(last), ()
+            last = tag
             former = () if known is None else (*known.former_tags, known.tag)
-        merged[name] = msgspec.structs.replace(spec, tag=tag, former_tags=former)
+        merged[name] = msgspec.structs.replace(spec, tag=tag, former_tags=former, former_schemas=schemas)
     return merged
 
 
@@ -250,10 +310,6 @@ def removed_tags(table: Mapping[str, VariableSpec]) -> frozenset[int]:
     """Tags of removed variables: their entries may be dropped wherever they are found."""
     current = {spec.tag for spec in table.values() if spec.removed}
     return frozenset(current.union(*(spec.former_tags for spec in table.values())))
-
-
-def _values(spec: VariableSpec) -> RowCodec:
-    return RowCodec(spec.schema, f"{spec.kind} state {spec.name!r}")
 
 
 def _once(name: str, seen: Collection[str]) -> None:
@@ -270,11 +326,31 @@ def _tag_after(tag: int) -> int:
     return tag + 1
 
 
+def _unknown(name: str, kind: Kind, known: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"init declares the {kind} state {name!r}, but the driver has recorded {known} under this name; "
+        "init must declare the same variables on the driver and on executors"
+    )
+
+
+def _require_nullable(spec: VariableSpec) -> None:
+    fields = [field["name"] for field in spec.schema["fields"] if not field.get("nullable", True)]
+    if fields:
+        raise InvalidArgumentError(
+            f"state variable {spec.name!r} has fields that are not nullable ({', '.join(fields)}), which Spark refuses "
+            "with Avro as the encoding of its state (TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE); declare them "
+            "nullable, or unset spark.sql.streaming.stateStore.encodingFormat"
+        )
+
+
 def _require_readable(known: VariableSpec, spec: VariableSpec) -> None:
+    changes = [difference(schema, spec.schema, "value") for schema in known.schemas[::-1]]
     if known.kind != spec.kind:
         change = f"it was a {known.kind} state and is declared a {spec.kind} state now"
+    elif not same_types(known.key_schema, spec.key_schema):
+        change = f"its keys were ({_columns(known.key_schema)}) and are ({_columns(spec.key_schema)})"
     else:
-        change = _change(known.schema, spec.schema, "value") or _change(known.key_schema, spec.key_schema, "key")
+        change = next(filter(None, changes), "")
     if change:
         raise MismatchError(
             f"state variable {spec.name!r} of this checkpoint cannot be read as it is declared now: {change}; "
@@ -282,24 +358,6 @@ def _require_readable(known: VariableSpec, spec: VariableSpec) -> None:
         )
 
 
-def _change(old: Any, new: Any, where: str) -> str:
-    """Describe the difference that prevents reading values of one type as another; empty if there is none."""
-    if isinstance(old, str) and isinstance(new, str):
-        wider = old in _WIDTHS and new in _WIDTHS and _WIDTHS.index(old) <= _WIDTHS.index(new)
-        return "" if old == new or wider else f"{where} was {old} and is {new}"
-    if old is None and new is None:
-        return ""
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping) or old.get("type") != new.get("type"):
-        return f"{where} was {_spelled(old)} and is {_spelled(new)}"
-    if old["type"] != "struct":
-        parts = ("elementType", "keyType", "valueType")
-        return next(filter(None, (_change(old.get(part), new.get(part), f"{where}.{part}") for part in parts)), "")
-    before, after = [[field["name"] for field in each["fields"]] for each in (old, new)]
-    if before != after:
-        return f"the fields of {where} were ({', '.join(before)}) and are ({', '.join(after)})"
-    pairs = zip(old["fields"], new["fields"], strict=True)
-    return next(filter(None, (_change(a["type"], b["type"], f"{where}.{a['name']}") for a, b in pairs)), "")
-
-
-def _spelled(declared: Any) -> str:
-    return str(declared.get("type")) if isinstance(declared, Mapping) else str(declared)
+def _columns(schema: dict[str, Any] | None) -> str:
+    fields = schema["fields"] if schema else ()
+    return ", ".join(f"{field['name']} {spelled(field['type'])}" for field in fields)

@@ -255,8 +255,8 @@ def _java_text(number: float) -> str:
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
     sign, digits, exponent = Decimal(repr(number)).as_tuple()
-    first, *rest = "".join(map(str, digits))
-    return f"{'-' * sign}{first}.{''.join(rest).rstrip('0') or '0'}E{len(rest) + int(exponent)}"
+    text = "".join(map(str, digits))
+    return f"{'-' * sign}{text[0]}.{text[1:].rstrip('0') or '0'}E{len(text) - 1 + int(exponent)}"
 
 
 def _bytes(value: Any) -> Any:

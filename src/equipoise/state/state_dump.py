@@ -8,10 +8,11 @@ import msgspec
 
 from equipoise.errors import InvalidArgumentError, StorageError
 from equipoise.state.checkpoint import Checkpoint, Identity
-from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.codec import KeyCodec
 from equipoise.state.commit import Commit
 from equipoise.state.entries import TIMERS as TIMER_TAG
 from equipoise.state.entries import fingerprint_prefix, parse_entry, split_value, unpack_time
+from equipoise.state.evolution import ValueCodec
 from equipoise.state.group_table import Chain, GroupTable
 from equipoise.state.handle import VariableSpec
 from equipoise.state.log import CommitLog
@@ -29,7 +30,7 @@ def local_states(path: str, version: int | None = None) -> Iterator[tuple[int, d
     storage = Storage(path)
     identity, commit, table, variables = kept_version(storage, version)
     keys, sections = KeyCodec(identity.key_schema), SectionReader(storage)
-    tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
+    tables = {spec.tag: (name, spec, spec.values()) for name, spec in variables.items()}
     for _, chain in sorted(table.chains.items()):
         with while_kept(storage, commit.version):
             entries = group_entries(chain, sections)
@@ -88,17 +89,17 @@ def group_entries(chain: Chain, sections: SectionReader) -> dict[bytes, bytes]:
 
 
 def key_states(
-    entries: dict[bytes, bytes], keys: KeyCodec, tables: dict[int, tuple[str, VariableSpec, RowCodec]], time_ms: int
+    entries: dict[bytes, bytes], keys: KeyCodec, tables: dict[int, tuple[str, VariableSpec, ValueCodec]], time_ms: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the fingerprint and the states of every key of a group; the key itself is under an empty name."""
     current, fingerprint = b"", 0
     row: dict[str, Any] = {}
-    user_keys = {tag: KeyCodec(spec.key_schema) for tag, (_, spec, _) in tables.items() if spec.key_schema}
+    user_keys = {tag: spec.keys() for tag, (_, spec, _) in tables.items() if spec.key_schema}
     for key in sorted(entries):
         if key[0] != _ENTRIES:
             break
         entry = parse_entry(key)
-        expiry, payload = split_value(entries[key])
+        expiry, payload, schema = split_value(entries[key])
         known = tables.get(entry.tag)
         if (expiry is not None and expiry <= time_ms) or (known is None and entry.tag != TIMER_TAG):
             continue
@@ -111,12 +112,12 @@ def key_states(
             continue
         name, spec, codec = known
         if spec.kind == "value":
-            row[name] = codec.decode(payload)
+            row[name] = codec.decode(payload, schema)
         elif spec.kind == "list":
-            row.setdefault(name, []).extend(codec.decode_list(payload))
+            row.setdefault(name, []).extend(codec.decode_list(payload, schema))
         else:
             user_key = user_keys[entry.tag].decode_key(entry.suffix)
-            row.setdefault(name, []).append((user_key, codec.decode(payload)))
+            row.setdefault(name, []).append((user_key, codec.decode(payload, schema)))
     if row:
         yield fingerprint, row
 

@@ -4,19 +4,23 @@ A variable with a time to live stores each value with its expiry: the processing
 From the expiry on, the value is not returned, and ``purge_expired`` deletes it. Writing resets the expiry: of the
 value, of the entry of a map, of the part of a list that is written.
 
+As in Spark, values and keys are tuples, nested structs and the result of ``MapState.getValue`` are made by the
+``RowFactory`` of the handle.
+
 Differs from Spark
 ------------------
 - Iterators return the values at the time of the call; writing while iterating is safe.
-- Rows are returned as plain tuples, also where Spark's ``MapState.getValue`` returns a ``Row``.
 - A wrong value is refused in Python when it is written, not by the JVM.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from equipoise.errors import InvalidArgumentError
-from equipoise.state.codec import KeyCodec, Row, RowCodec, array_of
-from equipoise.state.entries import companions, due_expiry, split_value, with_expiry
+from equipoise.state.codec import KeyCodec, array_of
+from equipoise.state.entries import companions, due_expiry, split_value, value_head, with_expiry
+from equipoise.state.evolution import ValueCodec
+from equipoise.state.kinds import Row
 
 if TYPE_CHECKING:
     from equipoise.state.transaction import GroupView
@@ -59,12 +63,13 @@ class Scope:
 class _Variable:
     """Base of the three kinds of variables."""
 
-    def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: RowCodec) -> None:
+    def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: ValueCodec) -> None:
         self._scope = scope
         self._name = name
         self._tag = bytes((tag,))
         self._ttl_ms = ttl_ms
         self._values = values
+        self._head = value_head(values.schema)
         self._encode = values.encode
         self._decode = values.decode
 
@@ -85,38 +90,42 @@ class _Variable:
         view = self._scope.view
         if self._ttl_ms is None:
             # An index entry from a time with TTL stays behind; purge_expired recognises and deletes it.
-            view.put(key, b"\x00" + payload)
+            view.put(key, self._head + payload)
             return
         expiry = self._scope.now_ms + self._ttl_ms
         old = view.get(key)
         if old is not None:
-            before, _ = split_value(old)
+            before = split_value(old)[0]
             if before is not None and before != expiry:
                 view.delete(due_expiry(before, key))
-        view.put(key, with_expiry(payload, expiry))
+        view.put(key, with_expiry(payload, expiry, self._values.schema))
         view.put(due_expiry(expiry, key), b"")
 
-    def _payload(self, value: bytes | None) -> bytes | None:
-        """The stored payload; None if it is absent or expired."""
+    def _payload(self, value: bytes | None) -> tuple[bytes, int] | None:
+        """The stored payload and the number of its schema; None if it is absent or expired."""
         if value is None:
             return None
         if value[0] == 0:
-            return value[1:]
-        expiry, payload = split_value(value)
-        return None if expiry is not None and expiry <= self._scope.now_ms else payload
+            return value[1:], 0
+        expiry, payload, schema = split_value(value)
+        return None if expiry is not None and expiry <= self._scope.now_ms else (payload, schema)
 
-    def _live(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and payloads of this variable that have not expired."""
+    def _live(self) -> Iterator[tuple[bytes, bytes, int]]:
+        """Keys, payloads and schemas of the entries of this variable that have not expired."""
         scope = self._scope
         prefix = scope.prefix + self._tag
         for key, value in scope.view.scan(prefix):
-            payload = self._payload(value)
-            if payload is not None:
-                yield key, payload
+            found = self._payload(value)
+            if found is not None:
+                yield key, *found
 
 
 class ValueState(_Variable):
     """One row for each grouping key."""
+
+    def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: ValueCodec) -> None:
+        super().__init__(scope, name, tag, ttl_ms, values)
+        self._decode_first = values.decode_first
 
     def exists(self) -> bool:
         """Whether there is a value."""
@@ -132,16 +141,16 @@ class ValueState(_Variable):
         if value is None:
             return None
         if value[0] == 0:
-            return self._decode(value[1:])
-        payload = self._payload(value)
-        return None if payload is None else self._decode(payload)
+            return self._decode_first(value[1:])
+        found = self._payload(value)
+        return None if found is None else self._decode(*found)
 
-    def update(self, newValue: Row) -> None:  # noqa: N803 - Spark's own name
+    def update(self, newValue: Iterable[Any]) -> None:  # noqa: N803 - Spark's own name
         """Set the value."""
         scope = self._scope
         key = scope.prefix + self._tag
         if self._ttl_ms is None:
-            scope.view.put(key, b"\x00" + self._encode(newValue))
+            scope.view.put(key, self._head + self._encode(newValue))
         else:
             self._put(key, self._encode(newValue))
 
@@ -161,7 +170,7 @@ class ListState(_Variable):
     this batch or begins another. It never reads or rewrites chunks of earlier batches, however long the list is.
     """
 
-    def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: RowCodec) -> None:
+    def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: ValueCodec) -> None:
         super().__init__(scope, name, tag, ttl_ms, values)
         self._open_for: object = None  # prefix of the key whose last chunk is open; compared by identity
         self._chunk = b""
@@ -175,19 +184,19 @@ class ListState(_Variable):
 
     def get(self) -> Iterator[Row]:
         """The values, in the order they were appended."""
-        return self._rows([payload for _, payload in self._live()])
+        return self._rows([(payload, schema) for _, payload, schema in self._live()])
 
-    def put(self, newState: Sequence[Row]) -> None:  # noqa: N803 - Spark's own name
+    def put(self, newState: Iterable[Iterable[Any]]) -> None:  # noqa: N803 - Spark's own name
         """Replace the list."""
         encoded = self._encoded(newState, "put", "clear() empties the list")
         self.clear()
         self._append(encoded)
 
-    def appendValue(self, newState: Row) -> None:  # noqa: N802, N803 - Spark's own name
+    def appendValue(self, newState: Iterable[Any]) -> None:  # noqa: N802, N803 - Spark's own name
         """Append one value."""
         self._append([self._encode(newState)])
 
-    def appendList(self, newState: Sequence[Row]) -> None:  # noqa: N802, N803 - Spark's own name
+    def appendList(self, newState: Iterable[Iterable[Any]]) -> None:  # noqa: N802, N803 - Spark's own name
         """Append some values."""
         self._append(self._encoded(newState, "appendList", "leave the call out"))
 
@@ -196,18 +205,21 @@ class ListState(_Variable):
         self._open_for = None
         super().clear()
 
-    def _rows(self, chunks: list[bytes]) -> Iterator[Row]:
-        for chunk in chunks:
-            yield from self._values.decode_list(chunk)
+    def _rows(self, chunks: list[tuple[bytes, int]]) -> Iterator[Row]:
+        for chunk, schema in chunks:
+            yield from self._values.decode_list(chunk, schema)
 
     def _encoded(self, rows: Any, call: str, instead: str) -> list[bytes]:
-        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray):
-            raise InvalidArgumentError(f"list state {self._name!r}: {call} needs a list of tuples, got {rows!r:.80}")
-        if not rows:
+        if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | bytearray | Mapping):
+            raise InvalidArgumentError(
+                f"list state {self._name!r}: {call} needs tuples, in a list or another iterable, got {rows!r:.80}"
+            )
+        encoded = self._values.encode_many(rows)
+        if not encoded:
             raise InvalidArgumentError(
                 f"list state {self._name!r}: {call} needs at least one value, got none; {instead}"
             )
-        return self._values.encode_many(rows)
+        return encoded
 
     def _append(self, encoded: list[bytes]) -> None:
         scope = self._scope
@@ -241,25 +253,35 @@ class ListState(_Variable):
 class MapState(_Variable):
     """A map from rows to rows for each grouping key."""
 
-    def __init__(self, scope: Scope, name: str, tag: int, ttl_ms: int | None, values: RowCodec, keys: KeyCodec) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        name: str,
+        tag: int,
+        ttl_ms: int | None,
+        values: ValueCodec,
+        keys: KeyCodec,
+        make_row: Callable[[Row], Row] = tuple,
+    ) -> None:
         super().__init__(scope, name, tag, ttl_ms, values)
         self._encode_key = keys.encode_key
         self._decode_key = keys.decode_key
+        self._make_row = make_row
 
     def exists(self) -> bool:
         """Whether the map has an entry."""
         return any(True for _ in self._live())
 
-    def getValue(self, key: Row) -> Row | None:  # noqa: N802 - Spark's own name
+    def getValue(self, key: Iterable[Any]) -> Row | None:  # noqa: N802 - Spark's own name
         """The value of a key, or None where there is none."""
-        payload = self._find(key)
-        return None if payload is None else self._decode(payload)
+        found = self._find(key)
+        return None if found is None else self._make_row(self._decode(*found))
 
-    def containsKey(self, key: Row) -> bool:  # noqa: N802 - Spark's own name
+    def containsKey(self, key: Iterable[Any]) -> bool:  # noqa: N802 - Spark's own name
         """Whether the map has an entry for this key."""
         return self._find(key) is not None
 
-    def updateValue(self, key: Row, value: Row) -> None:  # noqa: N802 - Spark's own name
+    def updateValue(self, key: Iterable[Any], value: Iterable[Any]) -> None:  # noqa: N802 - Spark's own name
         """Set the value of a key."""
         self._put(self._scope.prefix + self._tag + self._encode_key(key), self._encode(value))
 
@@ -267,18 +289,19 @@ class MapState(_Variable):
         """The entries, as pairs of key and value."""
         start = len(self._scope.prefix + self._tag)
         entries = list(self._live())
-        return ((self._decode_key(key[start:]), self._decode(payload)) for key, payload in entries)
+        return ((self._decode_key(key[start:]), self._decode(payload, schema)) for key, payload, schema in entries)
 
     def keys(self) -> Iterator[Row]:
         """The keys."""
         start = len(self._scope.prefix + self._tag)
-        return map(self._decode_key, [key[start:] for key, _ in self._live()])
+        return map(self._decode_key, [key[start:] for key, _, _ in self._live()])
 
     def values(self) -> Iterator[Row]:
         """The values."""
-        return map(self._decode, [payload for _, payload in self._live()])
+        entries = list(self._live())
+        return (self._decode(payload, schema) for _, payload, schema in entries)
 
-    def removeKey(self, key: Row) -> None:  # noqa: N802 - Spark's own name
+    def removeKey(self, key: Iterable[Any]) -> None:  # noqa: N802 - Spark's own name
         """Remove the entry of a key, if there is one."""
         scope = self._scope
         entry = scope.prefix + self._tag + self._encode_key(key)
@@ -286,7 +309,67 @@ class MapState(_Variable):
         if value is not None:
             self._drop(entry, value)
 
-    def _find(self, key: Row) -> bytes | None:
+    def _find(self, key: Iterable[Any]) -> tuple[bytes, int] | None:
         scope = self._scope
         entry = scope.prefix + self._tag + self._encode_key(key)
         return self._payload(scope.view.get(entry))
+
+
+_DELETED = {
+    "value": {
+        "exists": "checking value state exists",
+        "get": "getting value state",
+        "update": "updating value state",
+        "clear": "clearing value state",
+    },
+    "list": {
+        "exists": "checking value state exists",
+        "get": "getting list state",
+        "put": "updating value state",
+        "appendValue": "updating value state",
+        "appendList": "updating value state",
+        "clear": "clearing value state",
+    },
+    "map": {
+        "exists": "checking value state exists",
+        "getValue": "getting value",
+        "containsKey": "checking if map state contains key",
+        "updateValue": "updating map state value",
+        "iterator": "iterating map state",
+        "keys": "iterating map state keys",
+        "values": "iterating map state values",
+        "removeKey": "removing key from map state",
+        "clear": "clearing map state",
+    },
+}
+"""Calls on each kind of variable, in the words of Spark's errors."""
+
+
+class DeletedVariable:
+    """A variable that ``init`` has declared and then deleted: every call is refused, beginning with Spark's text.
+
+    Parameters
+    ----------
+    kind, name
+        The variable.
+    error
+        Class of the error.
+    """
+
+    def __init__(self, kind: str, name: str, error: type[InvalidArgumentError]) -> None:
+        self._kind = kind
+        self._name = name
+        self._error = error
+
+    def __getattr__(self, call: str) -> Callable[..., NoReturn]:
+        doing = None if call.startswith("_") else _DELETED[self._kind].get(call)
+        if doing is None:
+            raise AttributeError(f"a deleted state variable has no attribute {call!r}")
+
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            raise self._error(
+                f"Error {doing}: {self._kind} state {self._name!r} is not initialized, because init has deleted it "
+                "with deleteIfExists after declaring it; leave out deleteIfExists, or do not use the variable"
+            )
+
+        return refuse

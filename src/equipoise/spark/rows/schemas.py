@@ -13,6 +13,7 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.analysis import refusing
 
 _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+_STATE_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 _STORABLE = (
     r"byte|short|integer|long|float|double|decimal\(.*\)|boolean|string( collate \w+)?|binary|date|timestamp|"
     r"timestamp_ntz|interval (day|hour|minute|second).*|void"
@@ -21,6 +22,10 @@ _STORABLE = (
 
 class Schemas(Protocol):
     """Parses schemas as users give them."""
+
+    @property
+    def nullable_state(self) -> bool:
+        """Whether the fields of state values must be nullable."""
 
     def parsed(self, schema: StructType | str) -> dict[str, Any]:
         """Return the JSON form of a schema."""
@@ -34,6 +39,11 @@ class SparkSchemas:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+
+    @property
+    def nullable_state(self) -> bool:
+        """Whether the fields of state values must be nullable, as Spark requires it if it stores them as Avro."""
+        return (self._spark.conf.get(_STATE_ENCODING, None) or "").lower() == "avro"
 
     def parsed(self, schema: StructType | str) -> dict[str, Any]:
         """Return the JSON form of a schema."""

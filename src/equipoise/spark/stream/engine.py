@@ -34,6 +34,7 @@ from equipoise.state import batch_log
 from equipoise.state.catch_up import Recent
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit
+from equipoise.state.evolution import same_layout
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.group_table import GroupTable, due_snapshots
 from equipoise.state.halves import PlannedBatch
@@ -351,9 +352,16 @@ def _variables(commit: Commit) -> dict[str, VariableSpec]:
 
 
 def _same_places(stored: dict[str, VariableSpec], declared: dict[str, VariableSpec]) -> bool:
-    """Whether no entry of the state would be read as that of another variable."""
-    by_tag = {spec.tag: name for name, spec in stored.items()}
-    return all(by_tag.get(spec.tag, name) == name for name, spec in declared.items())
+    """Whether no entry of the state would be read as that of another variable, or with another schema of its own."""
+    by_tag = {spec.tag: spec for spec in stored.values()}
+    return all(spec.tag not in by_tag or _same_history(by_tag[spec.tag], spec) for spec in declared.values())
+
+
+def _same_history(stored: VariableSpec, declared: VariableSpec) -> bool:
+    if stored.name != declared.name or len(stored.schemas) > len(declared.schemas):
+        return False
+    pairs = zip(stored.schemas, declared.schemas, strict=False)
+    return all(old == new or same_layout(old, new) for old, new in pairs)
 
 
 def _changed_meanwhile(commit: Commit) -> MismatchError:

@@ -30,7 +30,7 @@ from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.settings import QueryDefinition, Watermark
 from equipoise.spark.stream.user_code import Form, Processor, UserCode
 from equipoise.state.cache import GroupCache
-from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.codec import KeyCodec
 from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
 from equipoise.state.handle import VariableSpec
 from equipoise.state.log import CommitLog
@@ -46,6 +46,8 @@ SchemaLike: TypeAlias = StructType | pa.Schema | str
 
 class LocalSchemas:
     """Parses schemas without a session; text is parsed by Spark where a session runs."""
+
+    nullable_state = False
 
     def __init__(self, timezone: str) -> None:
         self._timezone = timezone
@@ -244,7 +246,7 @@ class LocalQuery(Overridable):
         wanted = log.head() if version is None else version
         commit, sections, keys = log.read(wanted), SectionReader(storage), KeyCodec(identity.key_schema)
         specs = {name: msgspec.convert(spec, VariableSpec) for name, spec in commit.variables.items()}
-        tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in specs.items() if not spec.removed}
+        tables = {spec.tag: (name, spec, spec.values()) for name, spec in specs.items() if not spec.removed}
         found: dict[tuple[Any, ...], dict[str, Any]] = {}
         for chain in log.table(wanted).chains.values():
             for _, row in key_states(group_entries(chain, sections), keys, tables, commit.time_ms):

@@ -3,14 +3,16 @@
 import datetime as dt
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
-from equipoise.errors import UserFunctionError
+from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.readable import fingerprint_text
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
@@ -27,6 +29,10 @@ from equipoise.state.transaction import GroupTransaction
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ViewOf = Callable[[int], GroupTransaction]
 KeyShower = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+class StateVariableError(PySparkRuntimeError, InvalidArgumentError):
+    """A deleted state variable was used, or one that is in use was deleted; Spark raises PySparkRuntimeError for it."""
 
 
 class Runner(ABC):
@@ -71,10 +77,13 @@ class ProcessorRunner(Runner):
             processing_ms=batch_spec.time_ms,
             watermark_ms=batch_spec.watermark_ms,
             batch=batch_spec.version,
+            rows=None if isinstance(processor, AggregatorProcessor) else spark_rows,  # buffers are tuples everywhere
+            error=StateVariableError,
         )
         self._times = TimerValues(*self._handle.timer_values())
         with naming_function(batch_spec, "init"):
             processor.init(self._handle)  # type: ignore[arg-type]  # the same methods, over our own store
+            self._handle.finish_init()
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
@@ -197,6 +206,18 @@ def _event_ms(value: dt.datetime | tuple[dt.datetime, dt.datetime] | None) -> in
     """Return the first millisecond at which a watermark has passed an event time, or the end of a window."""
     end = value[1] if isinstance(value, tuple) else value
     return None if end is None else -((_EPOCH - end.astimezone(dt.UTC)) // dt.timedelta(milliseconds=1))
+
+
+def spark_rows(names: Sequence[str]) -> Callable[[Iterable[Any]], Row]:
+    """Return the function that makes Spark's ``Row`` with these field names, as Spark does for structs in state."""
+    fields = list(names)
+
+    def make(values: Iterable[Any]) -> Row:
+        row = Row(*values)
+        row.__fields__ = fields
+        return row
+
+    return make
 
 
 def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> None:

@@ -12,7 +12,7 @@ from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.spark.rows.pandas_rows import state_array
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.state.checkpoint import Identity
-from equipoise.state.codec import KeyCodec, RowCodec
+from equipoise.state.codec import KeyCodec
 from equipoise.state.commit import Commit
 from equipoise.state.group_table import Chain
 from equipoise.state.handle import VariableSpec
@@ -85,7 +85,7 @@ def _reader(
         storage = Storage(location)
         sections = SectionReader(storage)
         keys = KeyCodec(identity.key_schema)
-        tables = {spec.tag: (name, spec, RowCodec(spec.schema)) for name, spec in variables.items()}
+        tables = {spec.tag: (name, spec, spec.values()) for name, spec in variables.items()}
         for batch in batches:
             for text in batch.column("chain").to_pylist():
                 with while_kept(storage, version):

@@ -113,7 +113,8 @@ class UserCode:
             self.runner: RunnerFactory = code
             if isinstance(processor, AggregatorProcessor) and processor.aggregator.can_merge:
                 self.aggregator = code.copy().aggregator
-            handle, tried = RecordingHandle(schemas.parsed, mode=time_mode), code.copy()
+            handle = RecordingHandle(schemas.parsed, mode=time_mode, nullable=schemas.nullable_state)
+            tried = code.copy()
             tried.init(handle)
             tried.close()
             self.variables: dict[str, VariableSpec] = handle.specs

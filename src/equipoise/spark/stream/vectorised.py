@@ -19,7 +19,6 @@ from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, naming_function
-from equipoise.state.codec import RowCodec, row_codec
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
 from equipoise.state.transaction import GroupTransaction
 
@@ -119,7 +118,7 @@ class VectorRunner(Runner):
         self._processor = processor
         self._batch_spec = batch_spec
         self._spec = batch_spec.variables[STATE]
-        self._codec: RowCodec = row_codec(self._spec.schema)
+        self._codec = self._spec.values()
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``process`` for each record batch."""
@@ -173,7 +172,7 @@ class VectorRunner(Runner):
         stored = [value for view, keys in spans for value in view.get_many(keys)]
         payloads = [None if value is None else self._alive(value) for value in stored]
         exists = np.fromiter((payload is not None for payload in payloads), bool, len(payloads))
-        values = self._codec.decode_many([payload for payload in payloads if payload is not None])
+        values = [self._codec.decode(*payload) for payload in payloads if payload is not None]
         schema = self._batch_spec.state_schema
         assert schema is not None  # noqa: S101 - this tells the type checker
         place = pa.array(np.where(exists, np.cumsum(exists) - 1, 0), mask=~exists)
@@ -194,9 +193,10 @@ class VectorRunner(Runner):
             watermark_ms=batch_spec.watermark_ms,
         )
 
-    def _alive(self, value: bytes) -> bytes | None:
-        expiry, payload = split_value(value)
-        return payload if expiry is None or expiry > self._batch_spec.time_ms else None
+    def _alive(self, value: bytes) -> tuple[bytes, int] | None:
+        """Return the payload and the number of its schema, unless the value has expired."""
+        expiry, payload, schema = split_value(value)
+        return (payload, schema) if expiry is None or expiry > self._batch_spec.time_ms else None
 
     def _store(self, batch: KeyBatch, spans: list[tuple[GroupTransaction, list[bytes]]]) -> None:
         if batch.updated is None and not batch.removed.any():
@@ -205,7 +205,7 @@ class VectorRunner(Runner):
         if batch.updated is not None:
             columns = [plain_values(column) for column in batch.updated.columns]
             encoded = self._codec.encode_many(list(zip(*columns, strict=True)))
-            values = [with_expiry(payload, None) for payload in encoded]
+            values = [with_expiry(payload, None, self._codec.schema) for payload in encoded]
         removed = batch.removed.tolist()
         at = 0
         for view, keys in spans:
