@@ -18,7 +18,14 @@ from equipoise.spark.stream.aggregates import Asked, aggregates, count_of, numbe
 from equipoise.spark.stream.description import advice_text, described_page, described_stream, first_plan
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 from equipoise.spark.stream.options import StreamOptions
-from equipoise.spark.stream.pipeline import InitialState, make_pipeline, require_columns, storable_schema, watermark_of
+from equipoise.spark.stream.pipeline import (
+    InitialState,
+    Pipeline,
+    make_pipeline,
+    require_columns,
+    storable_schema,
+    watermark_of,
+)
 from equipoise.spark.stream.stateful_stream import StatefulStream
 from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object, require_processor
 from equipoise.spark.stream.vectorised import VectorProcessor
@@ -123,18 +130,18 @@ class KeyedStream:
         outputStructType, stateStructType
             Schemas of the rows that it yields and of the state of a key.
         outputMode
-            ``"append"`` or ``"update"``.
+            ``"append"`` or ``"update"``; ``writeStream`` must have the same one, as in Spark.
         timeoutConf
             A constant of ``GroupStateTimeout``.
         """
-        output_mode(outputMode)
+        writer_mode = output_mode(outputMode)
         processor = group_state_processor(func, stateStructType, timeoutConf, self._stream.columns)
         mode = group_state_time_mode(timeoutConf)
         if mode == "eventTime" and watermark_of(self._stream) is None:
             raise InvalidArgumentError(
                 f"timeoutConf {timeoutConf} needs a watermark; call withWatermark on the stream first"
             )
-        return self._stateful(processor, outputStructType, mode=mode)
+        return StatefulStream(self._pipeline(processor, outputStructType, mode=mode).with_output_mode(writer_mode))
 
     def aggregate(
         self,
@@ -272,7 +279,17 @@ class KeyedStream:
         mode: str = "none",
         form: Form = "pandas",
     ) -> StatefulStream:
+        return StatefulStream(self._pipeline(processor, output, initial, mode=mode, form=form))
+
+    def _pipeline(
+        self,
+        processor: Processor,
+        output: StructType | str,
+        initial: InitialState | None = None,
+        *,
+        mode: str,
+        form: Form = "pandas",
+    ) -> Pipeline:
         columns = [field["name"] for field in storable_schema(self._schemas, output)["fields"]]
         code = UserCode(self._schemas, processor, columns, mode, form)
-        pipeline = make_pipeline(self._stream, self._key, self._options, code, output, time_mode=mode, initial=initial)
-        return StatefulStream(pipeline)
+        return make_pipeline(self._stream, self._key, self._options, code, output, time_mode=mode, initial=initial)

@@ -50,6 +50,8 @@ class Pipeline:
     reduction, source
         Reduces the rows of a batch before they are placed, and speaks to a source that plans its batches; ``None`` for
         ordinary streams.
+    output_mode
+        Output mode that the writer must have; ``None`` for any.
     """
 
     stream: DataFrame
@@ -58,6 +60,7 @@ class Pipeline:
     initial: DataFrame | None = None
     reduction: Reduction | None = None
     source: SourceClient | None = None
+    output_mode: str | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -72,6 +75,10 @@ class Pipeline:
     def empty(self) -> DataFrame:
         """Return an empty DataFrame of the rows that the sink will receive."""
         return self.query.transformed(self.spark.createDataFrame([], self.query.output_schema))  # type: ignore[no-any-return]
+
+    def with_output_mode(self, mode: str) -> "Pipeline":
+        """Return the same pipeline for writers of one output mode."""
+        return replace(self, output_mode=mode)
 
     def with_transformation(self, transformation: Transformation) -> "Pipeline":
         """Return the same pipeline with one more transformation of the output."""

@@ -48,8 +48,10 @@ class StatefulQuery(Overridable):
         deliver_last: Callable[[], bool] | None,
         *,
         never_idle: bool = False,
+        clean_up: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(epoch.storage)
+        self._clean_up = clean_up
         self._never_idle = never_idle  # batches without rows may run at every trigger
         self._deliver_last = deliver_last
         self._stopping = False
@@ -120,6 +122,8 @@ class StatefulQuery(Overridable):
     def _release(self) -> None:
         """Release the checkpoint when the query has ended, however it ended."""
         if _has_ended(self.query):
+            if self._clean_up is not None:
+                self._clean_up()
             if self._stopping:
                 self._deliver_rest()
             with suppress(EquipoiseError):  # the checkpoint may have been deleted

@@ -36,6 +36,7 @@ class StreamWriter:
         self._function: Callable[[DataFrame, int], None] | None = None
         self._trigger: dict[str, Any] = {}
         self._name: str | None = None
+        self._mode = "append"  # Spark's default
         self._options: dict[str, str] = {}
 
     def format(self, source: str) -> "StreamWriter":
@@ -72,8 +73,11 @@ class StreamWriter:
         return self
 
     def outputMode(self, outputMode: str) -> "StreamWriter":  # noqa: N802, N803 - Spark's own names
-        """Set the output mode, ``"append"`` or ``"update"``. Rows are delivered as the operator yields them."""
-        output_mode(outputMode)
+        """Set the output mode, ``"append"`` (default) or ``"update"``. Rows are delivered as the operator yields them.
+
+        It must be that of ``applyInPandasWithState``, as in Spark.
+        """
+        self._mode = output_mode(outputMode)
         return self
 
     def queryName(self, queryName: str) -> "StreamWriter":  # noqa: N802, N803 - Spark's own names
@@ -214,6 +218,12 @@ class StreamWriter:
         self.options(**options)
 
     def _start(self, kind: str, target: str | None) -> StatefulQuery:
+        wanted = self._pipeline.output_mode
+        if wanted not in {None, self._mode}:
+            raise InvalidArgumentError(
+                f"applyInPandasWithState has outputMode {wanted!r}, and the writer has {self._mode!r}; call "
+                f"outputMode({wanted!r}) on the writer"
+            )
         checkpoint = self._checkpoint()
         return start_query(self._pipeline, self._sink(kind, target), checkpoint, self._trigger, self._name)
 
