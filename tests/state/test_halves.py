@@ -8,7 +8,7 @@ import pyarrow.fs
 import pytest
 
 from equipoise.errors import LogBrokenError
-from equipoise.state.halves import SparkHalf
+from equipoise.state.halves import PlannedBatch, SparkHalf
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
@@ -69,6 +69,30 @@ def test_the_digest_is_that_of_the_whole_file(half, folder):
     before = half.digest(2)
     (folder / "spark/offsets/2").write_bytes(offsets(2, time=5000))
     assert half.digest(2) != before, "another batch of the same number has the same offset and another time"
+
+
+def test_the_time_and_the_watermark_of_a_batch_are_those_that_spark_has_recorded(half, folder):
+    (folder / "spark/offsets/2").write_bytes(b'v2\n{"batchWatermarkMs":70,"batchTimestampMs":90,"conf":{}}\n{}\n')
+    planned = half.planned(2)
+    assert (planned.digest, planned.time_ms, planned.watermark_ms) == (half.digest(2), 90, 70)
+    (folder / "spark/offsets/2").write_bytes(b"written without Spark")
+    assert half.planned(2) == PlannedBatch(half.digest(2))
+
+
+@pytest.mark.parametrize("line", [b"", b"\n{", b"\n{}", b'\n{"batchWatermarkMs":"x","batchTimestampMs":1}', b"\n\xff"])
+def test_damaged_offsets_are_refused_by_name(half, folder, line):
+    (folder / "spark/offsets/2").write_bytes(b"v1\n" + line.removeprefix(b"\n"))
+    with pytest.raises(LogBrokenError, match=r"spark/offsets/2 should be JSON with batchTimestampMs and"):
+        half.planned(2)
+
+
+def test_a_batch_has_moved_the_watermark_if_spark_has_recorded_a_later_one_for_the_next(half, folder):
+    for following, moved in ((0, False), (1, True)):
+        (folder / "spark/commits/2").write_text(f'v1\n{{"nextBatchWatermarkMs":{following}}}')
+        assert half.moved_watermark(2) is moved
+    (folder / "spark/commits/2").write_text("v1")
+    with pytest.raises(LogBrokenError, match=r"spark/commits/2 should be JSON with nextBatchWatermarkMs"):
+        half.moved_watermark(2)
 
 
 def test_halves_of_the_same_time_are_accepted(half):

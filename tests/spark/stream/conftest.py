@@ -86,7 +86,7 @@ def begun(made, sink, checkpoint, trigger=None, name=None):
     """Start a query with a function or a sink for files."""
     if isinstance(sink, FileSink):
         return start_query(made._pipeline, sink, str(checkpoint), trigger or {}, name)
-    writer = made.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    writer = made.writeStream.outputMode("update").foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     writer = writer.trigger(**trigger) if trigger else writer
     return (writer.queryName(name) if name else writer).start()
 

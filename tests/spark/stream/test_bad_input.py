@@ -80,7 +80,6 @@ def stream(spark):
         ({"placement": "none such"}, "placement must be 'plan' or 'hash', got 'none such'"),
         ({"policy": "advise"}, r"policy must be an object of equipoise.adapt, .*Policy\(mode='advise'\), got 'advise'"),
         ({"timeMode": "sometimes"}, "timeMode must be one of none, processingTime, eventTime, got 'sometimes'"),
-        ({"timeMode": "eventTime"}, "timeMode eventTime needs a watermark"),
         ({"retain": 0}, "retain"),
         ({"targetSeconds": -1}, "targetSeconds"),
         ({"targetSeconds": 0}, "targetSeconds is the time that a batch may take and must exceed 0"),

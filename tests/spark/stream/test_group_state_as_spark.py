@@ -31,11 +31,7 @@ def both(begin, collected, conf, tmp_path):
 
     def run(stream, key, func, schema, state, timeout="NoTimeout"):
         mine = type(collected)()
-        settings = {
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        }
-        with conf(**settings):
+        with conf(**{"spark.sql.shuffle.partitions": "2"}):
             groups = balance(stream, *key, numPartitions=2, tailGroups=8)
             own = groups.applyInPandasWithState(func, schema, state, "update", timeout)
             begin(own, mine, tmp_path / "ours", {"availableNow": True}).awaitTermination()

@@ -68,6 +68,10 @@ def test_arguments_that_cannot_be_are_refused_by_name(rates):
         groups.transformWithStateInPandas(Total(), "k long, v long", "update", "none", None, "t")
     with pytest.raises(InvalidArgumentError, match="initialState must be a DataFrame, or a grouped one, got a list"):
         groups.transformWithStateInPandas(Total(), "k long, v long", "update", "none", [])
+    with pytest.raises(
+        InvalidArgumentError, match="timeoutConf EventTimeTimeout needs a watermark; call withWatermark"
+    ):
+        groups.applyInPandasWithState(print, "k long", "n long", "update", "EventTimeTimeout")
     with pytest.raises(InvalidArgumentError, match="aggregate needs an Aggregator, got a Total"):
         groups.aggregate(Total(), "k long, v long")
     with pytest.raises(InvalidArgumentError, match=r"process needs a VectorProcessor, got the class Total; give"):
@@ -153,3 +157,19 @@ def test_one_options_object_travels_from_the_call_to_the_driver(rates):
 )
 def test_tail_groups_are_as_given_else_those_of_the_query_else_by_the_partitions(options, known, groups):
     assert StreamOptions(**options).tail_groups(4, known) == groups
+
+
+@pytest.mark.parametrize(("operator", "writer"), [("update", "append"), ("append", "update")])
+def test_the_writer_must_have_the_output_mode_of_a_function_with_state_as_in_spark(rates, tmp_path, operator, writer):
+    made = balance(rates, "k").applyInPandasWithState(print, "k long", "n long", operator, "NoTimeout")
+    started = made.where("k > 1").writeStream.foreachBatch(print).option("checkpointLocation", str(tmp_path / "cp"))
+    with pytest.raises(InvalidArgumentError, match=f"has outputMode '{operator}', and the writer has '{writer}'"):
+        started.outputMode(writer).start()
+    assert not list(tmp_path.iterdir()), "nothing has begun"
+
+
+def test_the_output_mode_of_a_writer_is_append_unless_it_is_set_as_in_spark(rates, tmp_path):
+    made = balance(rates, "k").applyInPandasWithState(print, "k long", "n long", "Update", "NoTimeout")
+    writer = made.writeStream.foreachBatch(print).option("checkpointLocation", str(tmp_path / "cp"))
+    with pytest.raises(InvalidArgumentError, match=r"the writer has 'append'; call outputMode\('update'\)"):
+        writer.start()

@@ -133,18 +133,18 @@ class KeyedStream:
         outputStructType, stateStructType
             Schemas of the rows that it yields and of the state of a key.
         outputMode
-            ``"append"`` or ``"update"``.
+            ``"append"`` or ``"update"``; ``writeStream`` must have the same one, as in Spark.
         timeoutConf
             A constant of ``GroupStateTimeout``.
         """
-        output_mode(outputMode)
+        writer_mode = output_mode(outputMode)
         processor = group_state_processor(func, stateStructType, timeoutConf, self._stream.columns)
         mode = group_state_time_mode(timeoutConf)
         if mode == "eventTime" and watermark_of(self._stream) is None:
             raise InvalidArgumentError(
                 f"timeoutConf {timeoutConf} needs a watermark; call withWatermark on the stream first"
             )
-        return self._stateful(processor, outputStructType, mode=mode)
+        return StatefulStream(self._pipeline(processor, outputStructType, mode=mode).with_output_mode(writer_mode))
 
     def aggregate(
         self,
@@ -278,9 +278,22 @@ class KeyedStream:
         form: Form = "pandas",
         event_time: str = "",
     ) -> StatefulStream:
+        pipeline = self._pipeline(processor, output, initial, mode=mode, form=form, event_time=event_time)
+        return StatefulStream(pipeline)
+
+    def _pipeline(
+        self,
+        processor: Processor,
+        output: StructType | str,
+        initial: InitialState | None = None,
+        *,
+        mode: str,
+        form: Form = "pandas",
+        event_time: str = "",
+    ) -> Pipeline:
         columns = [field["name"] for field in storable_schema(self._schemas, output)["fields"]]
         code = UserCode(self._schemas, processor, columns, mode, form)
-        pipeline = make_pipeline(
+        return make_pipeline(
             self._stream,
             self._key,
             self._options,
@@ -291,4 +304,3 @@ class KeyedStream:
             before=self._before,
             event_time=event_time,
         )
-        return StatefulStream(pipeline)

@@ -52,6 +52,8 @@ class Pipeline:
         ordinary streams.
     before
         The pipeline whose output is the input; ``None`` if that is a stream.
+    output_mode
+        Output mode that the writer must have; ``None`` for any.
     """
 
     stream: DataFrame
@@ -61,6 +63,7 @@ class Pipeline:
     reduction: Reduction | None = None
     source: SourceClient | None = None
     before: "Pipeline | None" = None
+    output_mode: str | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -122,6 +125,10 @@ class Pipeline:
         schemas, columns = SparkSchemas(self.spark), query.output_arrow.names
         code = UserCode(schemas, query.code.aggregate, columns, "eventTime", final_by=query.key.index(final_by))
         return replace(self, query=replace(query, code=code, time_mode="eventTime", final_by=final_by))
+
+    def with_output_mode(self, mode: str) -> "Pipeline":
+        """Return the same pipeline for writers of one output mode."""
+        return replace(self, output_mode=mode)
 
     def with_transformation(self, transformation: Transformation) -> "Pipeline":
         """Return the same pipeline with one more transformation of the output."""

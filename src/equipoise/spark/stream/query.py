@@ -76,8 +76,10 @@ class StatefulQuery(QueryStage):
         deliver_last: Callable[[], bool] | None,
         *,
         never_idle: bool = False,
+        clean_up: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(epochs[0].storage, spark)
+        self._clean_up = clean_up
         self._never_idle = never_idle  # batches without rows may run at every trigger
         self._deliver_last = deliver_last
         self._stopping = False
@@ -148,6 +150,8 @@ class StatefulQuery(QueryStage):
     def _release(self) -> None:
         """Release the checkpoint when the query has ended, however it ended."""
         if _has_ended(self.query):
+            if self._clean_up is not None:
+                self._clean_up()
             if self._stopping:
                 self._deliver_rest()
             for epoch in reversed(self._epochs):

@@ -75,6 +75,7 @@ def start_query(
         handler: Callable[[DataFrame, int], None] = engine
         if first.source is not None:
             handler = _Reporting(engine, first.source)
+        last = None
         if pipeline.has_clock:
             last = LastBatch(f"equipoise-{epochs[0].owner}", "" if is_connect(pipeline.spark) else gettempdir())
             handler = _Counting(handler, last)
@@ -87,8 +88,14 @@ def start_query(
         raise
     runs_here = not is_connect(pipeline.spark)  # on Connect the server calls the sink, and the files are there
     deliver_last = partial(engine.deliver_last, pipeline.spark.range(0)) if runs_here else None
-    never_idle = _ticks(pipeline) == "processingTime"
-    return StatefulQuery(query, epochs, pipeline.spark, deliver_last, never_idle=never_idle)
+    return StatefulQuery(
+        query,
+        epochs,
+        pipeline.spark,
+        deliver_last,
+        never_idle=_ticks(pipeline) == "processingTime",
+        clean_up=last.forget if last is not None and runs_here else None,
+    )
 
 
 class _Reporting:

@@ -6,7 +6,8 @@ an operator that runs in ``foreachBatch``. The stream is therefore united with t
 no rows. Its offset is a number of ticks; where a batch is due, it grows by one.
 
 Whether the watermark has moved is read from what Spark has recorded about the last batch. The source runs in a Python
-process beside the driver, and learns the number of that batch from a small local file.
+process beside the driver, and learns the number of that batch from a small local file. On Classic the driver deletes
+the file when the query ends; under Connect it stays in the temporary folder of the server.
 """
 
 import tempfile
@@ -112,10 +113,6 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002 - as Spark calls it
         """Return no rows."""
         return iter(())
-
-    def stop(self) -> None:
-        """Delete the file of the last batch."""
-        self._last.forget()
 
     def _due(self) -> bool:
         batch = None if self._mode == "none" else self._last.get()

@@ -36,8 +36,8 @@ class StreamWriter:
         self._function: Callable[[DataFrame, int], None] | None = None
         self._trigger: dict[str, Any] = {}
         self._name: str | None = None
+        self._mode: str | None = None
         self._options: dict[str, str] = {}
-        self._mode = "update"
 
     def format(self, source: str) -> "StreamWriter":
         """Choose the sink: ``parquet``, ``table``, ``kafka``, ``console`` or ``memory``; replaces ``foreachBatch``."""
@@ -77,7 +77,8 @@ class StreamWriter:
 
         With ``"update"``, aggregates deliver a key with every batch that changes it. With ``"append"`` they deliver it
         once, when the watermark has passed the event time in the key, drop late rows, and forget the key. Other
-        operators deliver the rows that they yield, in either mode.
+        operators deliver the rows that they yield, in either mode. The writer of ``applyInPandasWithState`` must have
+        the operator's mode; there the default is ``"append"``, as in Spark.
         """
         self._mode = output_mode(outputMode)
         return self
@@ -220,7 +221,14 @@ class StreamWriter:
         self.options(**options)
 
     def _start(self, kind: str, target: str | None) -> StatefulQuery:
-        checkpoint, pipeline = self._checkpoint(), self._pipeline.in_output_mode(self._mode)
+        wanted = self._pipeline.output_mode
+        mode = self._mode or ("update" if wanted is None else "append")
+        if wanted not in {None, mode}:
+            raise InvalidArgumentError(
+                f"applyInPandasWithState has outputMode {wanted!r}, and the writer has {mode!r}; call "
+                f"outputMode({wanted!r}) on the writer"
+            )
+        checkpoint, pipeline = self._checkpoint(), self._pipeline.in_output_mode(mode)
         return start_query(pipeline, self._sink(kind, target), checkpoint, self._trigger, self._name)
 
     def _sink(self, kind: str, target: str | None) -> Sink:
