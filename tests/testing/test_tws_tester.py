@@ -517,6 +517,12 @@ def test_clocks_move_forward_only(mode, call):
             getattr(tester, call)(earlier)
 
 
+def test_a_clock_counts_whole_milliseconds():
+    tester = TwsTester(Visits(), timeMode="ProcessingTime")
+    with pytest.raises(InvalidArgumentError, match=r"currentTimeMs must be a whole number of at least 0, got 1\.5"):
+        tester.setProcessingTime(1.5)
+
+
 def test_a_test_cannot_register_a_timer_behind_the_watermark():
     tester = TwsTester(Session(), timeMode="EventTime", eventTimeExtractor=lambda row: row.time_ms)
     tester.setWatermark(10_000)
@@ -573,6 +579,16 @@ def test_state_cannot_be_declared_after_init_as_in_a_query():
 
     with pytest.raises(InvalidArgumentError, match="'count' was declared or deleted after init"):
         TwsTester(Late()).test("a", [])
+
+
+def test_state_cannot_be_used_in_init_as_in_a_query():
+    class Early(Visits):
+        def init(self, handle):
+            super().init(handle)
+            self.count.update((0,))
+
+    with pytest.raises(InvalidArgumentError, match="state and timers belong to a grouping key, and there is none here"):
+        TwsTester(Early())
 
 
 def test_an_error_of_the_processor_reaches_the_test_unchanged():
