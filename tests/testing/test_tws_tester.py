@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySparkValueError
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
@@ -364,6 +365,18 @@ def test_init_is_called_once():
     run(tester, "a", visits(1))
     run(tester, "b", visits(1))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("processor", [Visits, Slowest, Paths, Session])
+def test_a_processor_that_was_tested_can_be_used_in_a_query(processor):
+    tested = processor("pandas")
+    rows = pd.DataFrame({"host": ["b"], "ms": [1.0], "path": ["/"]})
+    TwsTester(tested, timeMode="ProcessingTime").testInPandas("a", rows)
+    output = {Visits: "n long", Slowest: "ms double", Paths: "path string, n long", Session: "what string"}[processor]
+    schemas = "host string, ms double, path string", f"host string, {output}"
+    with LocalQuery(cloudpickle.loads(cloudpickle.dumps(tested)), "host", *schemas, timeMode="processingTime") as query:
+        assert query.process(rows)["host"].tolist() == ["b"]
+        assert list(query.state()) == [("b",)]
 
 
 def test_the_handle_gives_a_test_the_declared_variables():
