@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySparkValueError
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
@@ -366,6 +367,18 @@ def test_init_is_called_once():
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("processor", [Visits, Slowest, Paths, Session])
+def test_a_processor_that_was_tested_can_be_used_in_a_query(processor):
+    tested = processor("pandas")
+    rows = pd.DataFrame({"host": ["b"], "ms": [1.0], "path": ["/"]})
+    TwsTester(tested, timeMode="ProcessingTime").testInPandas("a", rows)
+    output = {Visits: "n long", Slowest: "ms double", Paths: "path string, n long", Session: "what string"}[processor]
+    schemas = "host string, ms double, path string", f"host string, {output}"
+    with LocalQuery(cloudpickle.loads(cloudpickle.dumps(tested)), "host", *schemas, timeMode="processingTime") as query:
+        assert query.process(rows)["host"].tolist() == ["b"]
+        assert list(query.state()) == [("b",)]
+
+
 def test_the_handle_gives_a_test_the_declared_variables():
     for processor, name, get in [(Visits(), "count", "getValueState"), (Slowest(), "slowest", "getListState")]:
         tester = TwsTester(processor)
@@ -517,6 +530,12 @@ def test_clocks_move_forward_only(mode, call):
             getattr(tester, call)(earlier)
 
 
+def test_a_clock_counts_whole_milliseconds():
+    tester = TwsTester(Visits(), timeMode="ProcessingTime")
+    with pytest.raises(InvalidArgumentError, match=r"currentTimeMs must be a whole number of at least 0, got 1\.5"):
+        tester.setProcessingTime(1.5)
+
+
 def test_a_test_cannot_register_a_timer_behind_the_watermark():
     tester = TwsTester(Session(), timeMode="EventTime", eventTimeExtractor=lambda row: row.time_ms)
     tester.setWatermark(10_000)
@@ -573,6 +592,16 @@ def test_state_cannot_be_declared_after_init_as_in_a_query():
 
     with pytest.raises(InvalidArgumentError, match="'count' was declared or deleted after init"):
         TwsTester(Late()).test("a", [])
+
+
+def test_state_cannot_be_used_in_init_as_in_a_query():
+    class Early(Visits):
+        def init(self, handle):
+            super().init(handle)
+            self.count.update((0,))
+
+    with pytest.raises(InvalidArgumentError, match="state and timers belong to a grouping key, and there is none here"):
+        TwsTester(Early())
 
 
 def test_an_error_of_the_processor_reaches_the_test_unchanged():

@@ -27,11 +27,11 @@ from equipoise.spark.testing.output_rows import rows_of
 
 _OTHERS = ("spool.", "compact.", "driver.before-list", "driver.after-list", "driver.late-commit")
 _AT_START = ("driver.in-claim", "driver.in-sweep")
-POINTS = tuple(point for point in failpoints.POINTS if not point.startswith(_OTHERS))
+REACHABLE = tuple(point for point in failpoints.POINTS if not point.startswith(_OTHERS))
 """Failpoints that a batch of a ``LocalQuery`` or its start can reach."""
 
 
-def _known(at: str, points: Sequence[str] = POINTS) -> None:
+def _known(at: str, points: Sequence[str] = REACHABLE) -> None:
     if at not in points:
         raise InvalidArgumentError(f"there is no failpoint {at!r} here; choose one of {', '.join(points)}")
 
@@ -70,7 +70,7 @@ class Pause:
     at: str = "driver.before-sink"
 
     def __post_init__(self) -> None:
-        _known(self.at, [point for point in POINTS if point not in _AT_START])
+        _known(self.at, [point for point in REACHABLE if point not in _AT_START])
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ def _at(fault: Crash | Pause, count: int, happen: Callable[[], None]) -> Iterato
     finally:
         failpoints.watchers.remove(watch)
     if reached.count(fault.at) < count:
-        known = ", ".join(point for point in POINTS if point in reached)
+        known = ", ".join(point for point in REACHABLE if point in reached)
         raise InvalidArgumentError(
             f"the batch after {fault} reached this failpoint {reached.count(fault.at)} times, so nothing happened; it "
             f"reached: {known}; choose one of these, or another batch"

@@ -4,7 +4,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySparkValueError
@@ -39,7 +39,8 @@ class LiveHandle(RecordingHandle):
     """A ``RecordingHandle`` whose variables have state: the entries of one key group, in memory.
 
     Schemas are checked, values pass through the codec and TTL and timers work as in a query, because the variables
-    and timers are those of a query.
+    and timers are those of a query. A processor that was tested can be pickled for a query: the handle and the
+    variables that it holds are pickled without their state, and ``init`` replaces them.
 
     Parameters
     ----------
@@ -91,6 +92,9 @@ class LiveHandle(RecordingHandle):
         if self._mode == "none":
             return -1, -1
         return self._scope.now_ms, self._watermark_ms if self._mode == "eventTime" else -1
+
+    def __reduce__(self) -> tuple[type["LiveHandle"], tuple[str, None]]:
+        return LiveHandle, (self._mode, None)
 
     def set_key(self, key: Any) -> None:
         """Switch to this grouping key."""
@@ -170,7 +174,8 @@ class LiveHandle(RecordingHandle):
 
     def _kept(self, name: str, variable: _V) -> _V:
         self.variables[name] = variable
-        return variable
+        slot: Any = _Slot(variable)
+        return cast("_V", slot)
 
     def _require_init(self, what: str, name: str) -> None:
         if not self._in_init:
@@ -187,6 +192,25 @@ class LiveHandle(RecordingHandle):
         if text not in self._codecs:
             self._codecs[text] = KeyCodec(schema)
         return self._codecs[text].encode_key(values)
+
+
+class _Slot:
+    """A variable as ``init`` receives it; it is pickled without the variable.
+
+    Parameters
+    ----------
+    variable
+        The variable.
+    """
+
+    def __init__(self, variable: Variable | None) -> None:
+        self._variable = variable
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._variable, name)
+
+    def __reduce__(self) -> tuple[type["_Slot"], tuple[None]]:
+        return _Slot, (None,)
 
 
 class HandleForTests:

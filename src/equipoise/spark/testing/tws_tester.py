@@ -8,6 +8,7 @@ from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySp
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
+from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.pandas_rows import dicts_to_arrow, to_arrow, to_pandas
 from equipoise.spark.stream.local import LocalSchemas, SchemaLike
@@ -135,13 +136,13 @@ class TwsTester:
         """Set the processing time, let values expire, fire the due timers, and return what they yield."""
         if self._mode != "processingTime":
             raise unsupported("setProcessingTime", f"timeMode {self._mode}", "give timeMode='ProcessingTime'")
-        return self._advance("processing time", currentTimeMs)
+        return self._advance("processing time", whole("currentTimeMs", currentTimeMs, 0))
 
     def setWatermark(self, currentWatermarkMs: int) -> list[Row] | pd.DataFrame:  # noqa: N802, N803 - Spark's own name
         """Set the watermark, fire the due timers, and return what they yield."""
         if self._mode != "eventTime":
             raise unsupported("setWatermark", f"timeMode {self._mode}", "give timeMode='EventTime'")
-        return self._advance("watermark", currentWatermarkMs)
+        return self._advance("watermark", whole("currentWatermarkMs", currentWatermarkMs, 0))
 
     def updateValueState(self, stateName: str, key: Any, value: tuple[Any, ...]) -> None:  # noqa: N802, N803 - Spark's own name
         """Set a value of a key."""
