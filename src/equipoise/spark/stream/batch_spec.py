@@ -1,11 +1,12 @@
 """The specification of a micro-batch that the driver sends to its tasks, and the manifest that each task returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.state.catch_up import Recent
 from equipoise.state.commit import OutputFile, Snapshot
 from equipoise.state.handle import VariableSpec
@@ -50,8 +51,8 @@ class BatchSpec:
         Positions of the key columns, and their types.
     event_time
         Position of the event-time column; ``None`` without one.
-    output_schema, timezone
-        Schema of the outputs, and the session's time zone.
+    output_schema, timezone, worker
+        Schema of the outputs, the session's time zone, and its other settings for user functions.
     cache
         Folder for caches on the executors; ``None``: the machine's temporary folder.
     state_schema
@@ -90,6 +91,7 @@ class BatchSpec:
     visits_all: bool = False
     counts_partial_buffers: bool = True
     epoch: int = 0
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
 
     @property
     def batch(self) -> int:

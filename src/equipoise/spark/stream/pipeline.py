@@ -12,6 +12,7 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.cluster import default_partitions, task_slots
 from equipoise.spark.rows.keys import Key, as_column, named_key
 from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.jobs import Reduction
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.settings import QueryDefinition, Transformation, Watermark
@@ -135,6 +136,7 @@ def make_pipeline(
         output_schema=StructType.fromJson(parsed),
         output_arrow=arrow,
         timezone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+        worker=WorkerOptions.of_session(spark),
         watermark=_watermark(stream, time_mode),
         slots=task_slots(spark) if splits else None,
         visit_every=visit_every,
