@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
-from equipoise.spark.rows.pandas_rows import KeyFrames, to_pandas
+from equipoise.spark.rows.pandas_rows import KeyFrames, joined_frame, to_pandas
 from equipoise.spark.rows.runs import Runs
+from equipoise.spark.rows.worker_options import UNLIMITED, WorkerOptions
 
 
 class PartialBuffer(msgspec.Struct, array_like=True, frozen=True):
@@ -61,12 +62,22 @@ class KeyedFrames:
         The session's time zone.
     rebuilt
         Whether frames have the dtypes that a ``StatefulProcessor`` sees; see ``KeyFrames``.
+    options
+        Limits of a frame; ``None``: a frame ends with its record batch.
     """
 
-    def __init__(self, rows: Iterator[Runs], timezone: str, *, rebuilt: bool = True) -> None:
+    _fills_across_keys = False
+    """Whether the rows of earlier keys count towards the limit of a frame."""
+
+    def __init__(
+        self, rows: Iterator[Runs], timezone: str, *, rebuilt: bool = True, options: WorkerOptions | None = None
+    ) -> None:
         self._rows = rows
         self._timezone = timezone
         self._rebuilt = rebuilt
+        self._options = options
+        self._most = UNLIMITED
+        self._filled = self._bytes_seen = self._rows_seen = 0
         self._runs: Runs | None = None
         self._starts: list[int] = []
         self._at = 0
@@ -88,16 +99,29 @@ class KeyedFrames:
 
     def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
         self.rows, self.elsewhere = 0, Elsewhere()
+        if not self._fills_across_keys:
+            self._filled = 0
+        parts: list[Any] = []
         while self._has_run() and self._runs is not None and self._runs.encoded[self._at] == encoded:
             first, last = self._starts[self._at], self._starts[self._at + 1]
             self._at += 1
-            if self._buffers is None:
-                self.rows += last - first
-            for each in (self._buffers or [])[first:last]:
-                self.rows += each.rows
-                self.elsewhere.rows += each.rows
-                self.elsewhere.seconds += each.seconds
-            yield self._cut(first, last)
+            if self._buffers is not None:
+                for each in self._buffers[first:last]:
+                    self.rows += each.rows
+                    self.elsewhere.rows += each.rows
+                    self.elsewhere.seconds += each.seconds
+                yield pd.DataFrame({PARTIAL_BUFFER: [each.buffer for each in self._buffers[first:last]]})
+                continue
+            self.rows += last - first
+            while first < last:
+                end = min(last, first + max(1, self._most - self._filled))
+                parts.append(self._part(first, end))
+                self._filled, first = self._filled + end - first, end
+                if self._filled >= self._most or self._options is None:
+                    yield self._joined(parts)
+                    parts, self._filled = [], 0
+        if parts:
+            yield self._joined(parts)
 
     def _has_run(self) -> bool:
         while self._runs is None or self._at == len(self._runs):
@@ -111,14 +135,24 @@ class KeyedFrames:
         return True
 
     def _take(self, runs: Runs) -> None:
-        """Prepare the rows of a record batch for ``_cut``."""
-        if self._buffers is None:
-            self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=self._rebuilt)
+        """Prepare the rows of a record batch for ``_part``."""
+        if self._buffers is not None:
+            return
+        self._read(runs)
+        if self._options is not None:
+            self._bytes_seen += runs.rows.get_total_buffer_size()
+            self._rows_seen += runs.rows.num_rows
+            self._most = self._options.rows_of(self._bytes_seen / self._rows_seen)
 
-    def _cut(self, first: int, last: int) -> Any:
-        if self._buffers is None:
-            return self._frames_of.cut(first, last)
-        return pd.DataFrame({PARTIAL_BUFFER: [each.buffer for each in self._buffers[first:last]]})
+    def _read(self, runs: Runs) -> None:
+        self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=self._rebuilt)
+
+    def _part(self, first: int, last: int) -> Any:
+        """Return rows of one record batch; ``_joined`` makes a frame of one part or more."""
+        return self._frames_of, first, last
+
+    def _joined(self, parts: list[Any]) -> Any:
+        return joined_frame(parts)
 
 
 class KeyedTables(KeyedFrames):
@@ -127,11 +161,14 @@ class KeyedTables(KeyedFrames):
     def __init__(self, rows: Iterator[Runs]) -> None:
         super().__init__(rows, "UTC")
 
-    def _take(self, runs: Runs) -> None:
+    def _read(self, runs: Runs) -> None:
         self._table = pa.Table.from_batches([runs.rows])
 
-    def _cut(self, first: int, last: int) -> Any:
-        return self._table.slice(first, last - first) if self._buffers is None else super()._cut(first, last)
+    def _part(self, first: int, last: int) -> Any:
+        return self._table.slice(first, last - first)
+
+    def _joined(self, parts: list[Any]) -> Any:
+        return parts[0]
 
 
 class KeyedRows(KeyedFrames):
@@ -149,33 +186,42 @@ class KeyedRows(KeyedFrames):
         super().__init__(rows, "UTC")
         self._key_fields = key_fields
 
-    def _take(self, runs: Runs) -> None:
+    def _read(self, runs: Runs) -> None:
         made = Row(*runs.rows.schema.names)
         columns = [column.to_pylist() for column in runs.rows.columns]
         self._cells = [made(*values) for values in zip(*columns, strict=True)]
         keys = [tuple([columns[field][at] for field in self._key_fields]) for at in runs.starts[:-1].tolist()]
         self._runs = replace(runs, keys=keys)
 
-    def _cut(self, first: int, last: int) -> Any:
+    def _part(self, first: int, last: int) -> Any:
         return self._cells[first:last]
+
+    def _joined(self, parts: list[Any]) -> Any:
+        return parts[0]
 
 
 class KeyedSlices(KeyedFrames):
-    """Keys with the pandas frames of ``applyInPandasWithState``: each key is converted alone.
+    """Keys with the pandas frames of ``applyInPandasWithState``: each frame is converted alone.
 
-    A NULL therefore changes the dtype of a column of whole numbers or booleans only in the frame that has it.
+    A NULL therefore changes the dtype of a column of whole numbers or booleans only in the frame that has it. Spark
+    packs the rows of consecutive keys into record batches and cuts frames where these end, so that all keys together
+    count towards the limit of a frame.
     """
 
-    def _take(self, runs: Runs) -> None:
+    _fills_across_keys = True
+
+    def _read(self, runs: Runs) -> None:
         changes = [pa.types.is_integer(each.type) or pa.types.is_boolean(each.type) for each in runs.rows.schema]
         columns = zip(runs.rows.columns, changes, strict=True)
         self._alone = any(column.null_count for column, changed in columns if changed)
-        if self._alone:
-            self._table = runs.rows
-        else:
+        self._table = runs.rows
+        if not self._alone:
             self._frames_of = KeyFrames(runs.rows, self._timezone, rebuilt=False)
 
-    def _cut(self, first: int, last: int) -> Any:
-        if self._alone:
-            return to_pandas(self._table.slice(first, last - first), self._timezone)
-        return self._frames_of.cut(first, last)
+    def _part(self, first: int, last: int) -> Any:
+        return self._table.slice(first, last - first), None if self._alone else (self._frames_of, first, last)
+
+    def _joined(self, parts: list[Any]) -> Any:
+        if len(parts) == 1 and parts[0][1] is not None:
+            return joined_frame([parts[0][1]])
+        return to_pandas(pa.Table.from_batches([rows for rows, _ in parts]), self._timezone)

@@ -66,12 +66,17 @@ class KeyFrames:
     """
 
     def __init__(self, rows: pa.RecordBatch | pa.Table, timezone: str, *, rebuilt: bool = True) -> None:
-        self._frame = to_pandas(_widened(rows) if rebuilt else rows, timezone)
-        self._flags, self._spans = (_nulls(rows, kind) if rebuilt else {} for kind in _KINDS_BY_KEY)
+        self.frame = to_pandas(_widened(rows) if rebuilt else rows, timezone)
+        """The rows of all keys."""
+        self.kinds = [
+            [each.name for each in rows.schema if rebuilt and is_kind(each.type)] for is_kind in _KINDS_BY_KEY
+        ]
+        """Names of the columns of booleans, and of intervals, whose dtypes depend on the rows of a key."""
+        self._flags, self._spans = (_nulls(rows, names) for names in self.kinds)
 
     def cut(self, first: int, last: int) -> pd.DataFrame:
         """Return the frame of rows ``first`` to ``last - 1``, which have one key."""
-        frame = self._frame.iloc[first:last]
+        frame = self.frame.iloc[first:last]
         frame.index = pd.RangeIndex(last - first)
         flags = {name: bool for name, nulls in self._flags.items() if nulls[last] == nulls[first]}
         spans = [name for name, nulls in self._spans.items() if nulls[last] - nulls[first] == last - first]
@@ -82,9 +87,29 @@ class KeyFrames:
         return frame
 
 
-def _nulls(rows: pa.RecordBatch | pa.Table, is_kind: Callable[[pa.DataType], bool]) -> dict[str, NDArray[np.int64]]:
-    """Return the running count of NULLs, before each row and at the end, of each column of a kind that has any."""
-    columns = {field.name: rows.column(field.name) for field in rows.schema if is_kind(field.type)}
+def joined_frame(parts: Sequence[tuple[KeyFrames, int, int]]) -> pd.DataFrame:
+    """Return the frame of rows of one key that lie in several record batches, each given as (batch, first, last).
+
+    The dtype of a column is the one that holds the values of all parts.
+    """
+    whole, first, last = parts[0]
+    if len(parts) == 1:
+        return whole.cut(first, last)
+    frames = [each.frame.iloc[start:stop] for each, start, stop in parts]
+    places = range(len(whole.frame.columns))
+    columns = [pd.concat([frame.iloc[:, place] for frame in frames], ignore_index=True) for place in places]
+    flags, spans = whole.kinds
+    for place, column in enumerate(columns):
+        if column.name in flags and not column.hasnans:
+            columns[place] = column.astype(bool)
+        if column.name in spans and column.isna().all():
+            columns[place] = column.astype("datetime64[ns]")
+    return pd.concat(columns, axis=1)
+
+
+def _nulls(rows: pa.RecordBatch | pa.Table, names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the running count of NULLs, before each row and at the end, of those columns that have any."""
+    columns = {name: rows.column(name) for name in names}
     return {
         name: np.concatenate([[0], np.cumsum(column.is_null().to_numpy(zero_copy_only=False))])
         for name, column in columns.items()

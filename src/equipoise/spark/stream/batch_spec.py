@@ -1,11 +1,12 @@
 """The specification of a micro-batch that the driver sends to its tasks, and the manifest that each task returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.state.catch_up import Recent
 from equipoise.state.commit import OutputFile, Snapshot
 from equipoise.state.handle import VariableSpec
@@ -50,8 +51,8 @@ class BatchSpec:
         Positions of the key columns, and their types.
     event_time
         Position of the event-time column; ``None`` without one.
-    output_schema, timezone
-        Schema of the outputs, and the session's time zone.
+    output_schema, timezone, worker
+        Schema of the outputs, the session's time zone, and its other settings for user functions.
     not_late
         Column of the outputs that has their event time, and the milliseconds since 1970 that it must exceed; ``None``
         without one.
@@ -94,6 +95,7 @@ class BatchSpec:
     counts_partial_buffers: bool = True
     epoch: int = 0
     not_late: tuple[str, int] | None = None
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
 
     @property
     def batch(self) -> int:

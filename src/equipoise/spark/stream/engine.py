@@ -231,6 +231,7 @@ class Engine(Generic[Rows]):
             event_time=event_time,
             output_schema=settings.query.output_arrow,
             timezone=settings.query.timezone,
+            worker=settings.query.worker,
             cache=settings.options.cache,
             state_schema=settings.query.code.state_arrow,
             initial=not version,

@@ -214,7 +214,7 @@ class GroupStateRunner(ProcessorRunner):
         return shown, shown
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
-        return KeyedSlices(rows, self._batch_spec.timezone)
+        return KeyedSlices(rows, self._batch_spec.timezone, options=self._batch_spec.worker)
 
     def _handled(self, expiry: int) -> None:
         """Leave the timer to the processor: a call that changes nothing keeps its timeout."""

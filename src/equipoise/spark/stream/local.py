@@ -22,6 +22,7 @@ from equipoise.framing import seal
 from equipoise.spark.rows.ddl import parse_ddl
 from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
 from equipoise.spark.rows.schemas import as_struct
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
 from equipoise.spark.stream.opening import open_query
@@ -100,7 +101,7 @@ class LocalQuery(Overridable):
     clock
         Returns the processing time in milliseconds since 1970.
     batchRows
-        Rows of an Arrow record batch; keys with more rows come in several frames.
+        Largest number of rows of a frame, and of an Arrow record batch; keys with more rows come in several frames.
     timezone
         The session's time zone.
     form
@@ -174,6 +175,7 @@ class LocalQuery(Overridable):
         for name in (*keys, *options.order_by, *(watermark or ())[:1]):
             if name not in self._schema.names:
                 raise InvalidArgumentError(f"{name!r} is not a column of inputSchema; it has {self._schema.names}")
+        batch_rows = whole("batchRows", batchRows, 1)
         query = QueryDefinition(
             key=keys,
             key_schema=schemas.parsed(pa.schema([self._schema.field(name) for name in keys])),
@@ -182,13 +184,13 @@ class LocalQuery(Overridable):
             output_schema=outputSchema,
             output_arrow=output,
             timezone=timezone,
+            worker=WorkerOptions(frame_rows=batch_rows),
             watermark=None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1])),
         )
         super().__init__(storage)
         self._half = SparkHalf(storage)
         self._clock = clock
         self._delivered: list[tuple[int, pa.Table]] = []
-        batch_rows = whole("batchRows", batchRows, 1)
         opened = open_query(
             storage,
             query,

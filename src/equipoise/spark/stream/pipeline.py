@@ -12,6 +12,7 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.cluster import default_partitions, task_slots
 from equipoise.spark.rows.keys import Key, as_column, named_key
 from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.jobs import Reduction
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.settings import QueryDefinition, Transformation, Watermark
@@ -195,6 +196,7 @@ def make_pipeline(
         output_schema=_with_event_time(StructType.fromJson(parsed), event_time, watermark),
         output_arrow=arrow,
         timezone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+        worker=WorkerOptions.of_session(spark),
         watermark=watermark,
         slots=task_slots(spark) if splits else None,
         visit_every=visit_every,

@@ -144,7 +144,7 @@ class ProcessorRunner(Runner):
             self._batch_spec.initial or self._processor.takes_arrow
         ):
             return KeyedTables(rows)
-        return KeyedFrames(rows, self._batch_spec.timezone)
+        return KeyedFrames(rows, self._batch_spec.timezone, options=self._batch_spec.worker)
 
     def _key_showers(self) -> tuple[KeyShower, KeyShower]:
         """Return the functions from a key to the form that ``handleInputRows`` and ``handleExpiredTimer`` see."""

@@ -1,7 +1,7 @@
 """The definition of a query, and everything that its driver knows besides the checkpoint."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +9,7 @@ import pyarrow as pa
 from equipoise.errors import EquipoiseError, UserFunctionError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.user_functions import raised_at, traced
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.user_code import UserCode
@@ -42,8 +43,8 @@ class QueryDefinition:
         ``none``, ``processingTime`` or ``eventTime``.
     output_schema, output_arrow
         Schema of the rows that the code yields, as Spark's type or text and as Arrow's.
-    timezone
-        The session's time zone.
+    timezone, worker
+        The session's time zone, and its other settings for user functions.
     watermark
         Event time; ``None`` without one.
     slots
@@ -66,6 +67,7 @@ class QueryDefinition:
     output_schema: Any
     output_arrow: pa.Schema
     timezone: str = "UTC"
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
     watermark: Watermark | None = None
     slots: int | None = None
     visit_every: int | None = None
