@@ -154,27 +154,18 @@ class World:
         assert self.actors.current is not None  # noqa: S101 - this tells the type checker
         actor, draw = self.actors.current, random.Random(f"driver {self.schedule.seed} {self._drivers}")  # noqa: S311 - as above
         try:
-            checkpoint = Checkpoint(self.storage)
-            identity = checkpoint.identify(self._identity())
-            above = CommitLog(self.storage).last_epoch()
-            epoch = claim(self.storage, lambda _owner: False, exclusive=identity.exclusive, above=above)
-            jobs = SimulatedJobs(self.storage, self.actors, draw)
-            settings = Settings(
-                query=self._query(identity),
-                options=StreamOptions(
-                    numPartitions=self.schedule.partitions,
-                    policy=Policy(planner=Restless(), load="rows"),
-                    tailGroups=TAIL_GROUPS,
-                    retain=RETAIN,
-                ),
-                identity=identity,
-                epoch=epoch,
-                variables={},
-                removed=frozenset(),
-                sink=self._sink(),
+            stages = [
+                Stage(self._query(number), self._options, lambda settings: self._jobs(settings, draw))
+                for number in range(1, self.schedule.stages + 1)
+            ]
+            opened = open_query(
+                self.storage,
+                *(stages[0].query, stages[0].options, self._sink(), stages[0].make_jobs),
+                shuffle_partitions=self.schedule.partitions,
+                clock=self.clock,
+                later=stages[1:],
             )
-            engine: Engine[Any] = Engine(settings, jobs, self.clock, lambda: self.clock() / 1000)
-            engine.initialise(None)
+            engine = opened.engine
             session = _Session(self)
             spark = SimulatedSpark(self.store, CHECKPOINT, self.clock, draw)
             try:
