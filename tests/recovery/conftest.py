@@ -107,7 +107,7 @@ class Story:
     def check(self):
         """Compare all that the query did with plain Python."""
         assert self.script.END in self.told
-        known, deliveries = {}, self.deliveries()
+        known, deliveries, passed = {}, self.deliveries(), defaultdict(lambda: [0, 0])
         assert sorted(deliveries) == list(range(len(self.batches)))
         for batch, rows in enumerate(self.batches):
             expected = []
@@ -116,6 +116,8 @@ class Story:
                 before = known.get(name, ((0, 0), [], {}))
                 known[name] = self.script.reaction(before, sorted(values.tolist()))
                 expected.append(json.dumps(self.script.output(name, known[name])))
+                count, total = known[name][0]
+                passed[count] = [passed[count][0] + 1, passed[count][1] + total]
             first, *others = deliveries[batch]
             assert sorted(first.splitlines()[1:]) == sorted(expected)
             assert all(other == first for other in others), f"batch {batch} was delivered with other bytes"
@@ -126,6 +128,8 @@ class Story:
             for sums, kept, table in [known[name]]
         ]
         assert json.loads((self.folder / "state.json").read_text()) == state
+        for later in self.folder.glob("state-*.json"):
+            assert json.loads(later.read_text()) == sorted([count, *sums] for count, sums in passed.items())
 
     def until(self, happened, process):
         """Wait for something to happen while a process runs."""

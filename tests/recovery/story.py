@@ -37,6 +37,7 @@ from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery, balance, read_state
 from equipoise.spark.stream import engine, jobs, sinks
 from equipoise.spark.stream.delivery import FileSink
+from equipoise.spark.stream.local import LocalOperator
 from equipoise.spark.stream.outputs import FileOutputs
 from equipoise.spark.stream.starting import start_query
 from equipoise.spark.stream.task import run_partition
@@ -117,6 +118,22 @@ class Ledger(StatefulProcessor):
             if table.get(k) != n:
                 self._map.updateValue((k,), (n,))
         yield pd.DataFrame([output(key[0], after)])
+
+    def close(self):
+        pass
+
+
+class Relay(StatefulProcessor):
+    """A second operator: gives its rows as they are, and sums up what passes."""
+
+    def init(self, handle):
+        self._sums = handle.getValueState("sums", _schema(rows=LongType(), total=LongType()))
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
+        for frame in rows:
+            known, total = self._sums.get() or (0, 0)
+            self._sums.update((known + len(frame), total + int(frame["total"].sum())))
+            yield frame[OUTPUT.names]
 
     def close(self):
         pass
@@ -304,11 +321,15 @@ def plain(row):
 
 def run_locally(folder, ledger, options, given):
     """The whole query in this process; gives the state at its end."""
-    with Local(ledger, "k", ROWS, OUTPUT, str(folder / "cp"), numPartitions=2, **options) as query:
+    then = [LocalOperator(processor=Relay(), key="count", outputSchema=OUTPUT, numPartitions=3)] * (given.operators - 1)
+    with Local(ledger, "k", ROWS, OUTPUT, str(folder / "cp"), numPartitions=2, then=then, **options) as query:
         if given.sink != "function":
             query.use_parquet(folder, Pause(folder, given.pause_at), transformed=given.sink == "transformed")
         for path in sorted(folder.glob("in/*.parquet"), key=lambda path: int(path.stem))[query.batch :]:
             query.process(pd.read_parquet(path))
+        for number in range(2, given.operators + 1):
+            sums = sorted([count, *row["sums"]] for (count,), row in query.state(operator=number).items())
+            (folder / f"state-{number}.json").write_text(json.dumps(sums))
         return [
             [
                 key,
@@ -328,6 +349,9 @@ def run_on_spark(folder, ledger, options, given):
     stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
     groups = balance(stream, "k", numPartitions=2, **options)
     made = groups.transformWithStateInPandas(ledger, OUTPUT, "update", "none")
+    for _ in range(1, given.operators):
+        following = balance(made, "count", numPartitions=3, tailGroups=16, retain=2, cache=given.cache)
+        made = following.transformWithStateInPandas(Relay(), OUTPUT, "update", "none")
     if given.sink == "transformed":
         made = made.transform(lambda df: df.orderBy(F.rand()))
     pause = Pause(folder, given.pause_at)
@@ -339,6 +363,10 @@ def run_on_spark(folder, ledger, options, given):
     sink = Watched(real(), folder, pause) if real else sink_into(folder, given.sink_fails_at, pause)
     start_query(made._pipeline, sink, str(folder / "cp"), {"availableNow": True}, None).awaitTermination()
     state = [plain(row) for row in read_state(str(folder / "cp"), spark=spark).collect()]
+    for number in range(2, given.operators + 1):
+        later = read_state(str(folder / "cp/stages" / str(number)), spark=spark).collect()
+        sums = sorted([row["count"], row.sums.rows, row.sums.total] for row in later)
+        (folder / f"state-{number}.json").write_text(json.dumps(sums))
     spark.stop()
     return state
 
@@ -370,5 +398,8 @@ if __name__ == "__main__":
     parser.add_argument("--wait-value", type=int, default=-1, help="on this value wait until the file 'go' is there")
     parser.add_argument("--sink-fails-at", type=int, default=-1, help="batch that the sink fails on, once")
     parser.add_argument("--sink", choices=["function", "parquet", "table", "transformed"], default="function")
+    parser.add_argument(
+        "--operators", type=int, default=1, help="keyed operators, each on the output of the one before"
+    )
     parser.add_argument("--pause-at", type=int, default=-1, help="batch in whose sink the process stops itself, once")
     main(parser.parse_args())

@@ -57,6 +57,22 @@ LIST_KILLS = (
     "driver.in-garbage",
 )
 """The same where the output is transformed: only then its files are listed."""
+STAGE_KILLS = (
+    "driver.between-stages",
+    "driver.before-commit:2",  # the initial state of the second operator
+    "driver.before-stage",
+    "driver.before-commit:2",  # from here on the second point of a batch is the second operator's
+    "driver.in-commit:2",
+    "task.end:4",  # after the two tasks of the first operator
+    "driver.after-commit:2",
+    "driver.before-sink:2",
+    "driver.after-sink",
+    "driver.after-stage",
+    "driver.after-sink:2",
+    "driver.in-summary:2",
+    "driver.in-garbage",
+)
+"""The same with a second keyed operator, which is the sink of the first."""
 
 
 def test_workers_killed_at_every_point_are_replaced(make_story):
@@ -91,6 +107,19 @@ def test_a_process_killed_at_every_point_writes_every_row_once(make_story, point
 def test_a_process_killed_around_its_list_of_transformed_files_writes_every_row_once(make_story):
     """The transformation gives other bytes each time."""
     killed_at_every_point(make_story(batches=10), LIST_KILLS, "--local", "--sink", "transformed")
+
+
+@pytest.mark.parametrize("operators", [2, 3])
+def test_a_process_killed_between_two_operators_runs_each_batch_once_in_both(make_story, operators):
+    story = make_story(batches=10)
+    killed_at_every_point(story, STAGE_KILLS, "--local", "--operators", str(operators))
+    assert len(list(story.folder.glob("state-*.json"))) == operators - 1
+
+
+@pytest.mark.long
+def test_a_driver_killed_between_two_operators_runs_each_batch_once_in_both(make_story):
+    points = [point for point in STAGE_KILLS if point.startswith("driver.")]  # Spark replaces a killed worker
+    killed_at_every_point(make_story(batches=10), points, "--operators", "2")
 
 
 @pytest.mark.long
@@ -129,7 +158,9 @@ def killed_at_every_point(story, points, *options):
 
 
 def test_a_driver_or_a_worker_is_killed_at_every_point_there_is():
-    killed = {point.partition(":")[0] for points in (*DRIVER_KILLS.values(), LIST_KILLS) for point in points}
+    killed = {
+        point.partition(":")[0] for points in (*DRIVER_KILLS.values(), LIST_KILLS, STAGE_KILLS) for point in points
+    }
     assert killed | set(TASK_POINTS) | SPOOL_POINTS | COMPACTION_POINTS | LATE_POINTS == set(POINTS)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from equipoise.spark.prompt.source import register
     from equipoise.spark.stream.batch_log_frame import BatchLog, batch_log
     from equipoise.spark.stream.keyed_stream import KeyedStream
-    from equipoise.spark.stream.local import LocalQuery
+    from equipoise.spark.stream.local import LocalOperator, LocalQuery
     from equipoise.spark.stream.query import StatefulQuery
     from equipoise.spark.stream.state_reader import read_state
     from equipoise.spark.stream.stateful_stream import StatefulStream
@@ -37,6 +37,7 @@ _LATER = {
     "BatchLog": "stream.batch_log_frame",
     "KeyBatch": "stream.vectorised",
     "KeyedStream": "stream.keyed_stream",
+    "LocalOperator": "stream.local",
     "LocalQuery": "stream.local",
     "StatefulQuery": "stream.query",
     "StatefulStream": "stream.stateful_stream",
@@ -60,6 +61,7 @@ __all__ = [
     "Join",
     "KeyBatch",
     "KeyedStream",
+    "LocalOperator",
     "LocalQuery",
     "Operation",
     "PartialFunction",

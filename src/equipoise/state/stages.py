@@ -141,7 +141,8 @@ class StageHalf:
     def require(self, head: int, digest: str) -> None:
         """Refuse to start where the stage and the stage before belong to different points in time.
 
-        The stage before is at most one batch ahead: it hands a batch over before it runs the next one.
+        The stage before is at most one batch ahead, which is then not recorded as delivered: it hands a batch over
+        before it runs the next one.
 
         Parameters
         ----------
@@ -157,7 +158,8 @@ class StageHalf:
             raise LogBrokenError(
                 f"stage {self._stage} is newer than the stage before: {where}, but {other}; {_WAY_OUT}"
             )
-        if before > head + 1:
+        is_done = before > 0 and undelivered_batch(self._before.storage, before) is None
+        if before > head + 1 or (is_done and before > head):
             raise LogBrokenError(
                 f"stage {self._stage} is older than the stage before: {where}, but {other}, and the batches between "
                 f"would be lost; {_WAY_OUT}"

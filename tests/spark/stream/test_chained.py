@@ -141,3 +141,12 @@ def test_group_by_of_an_output_names_balance(feed):
         counts.groupBy("k")
     with pytest.raises(InvalidArgumentError, match="nothing"):
         balance(counts, "nothing")
+
+
+def test_explain_shows_both_operators(feed, capsys):
+    chained(feed(SCHEMA, BATCHES[0]).stream()).explain()
+    first, second = capsys.readouterr().out.split("then, on this output:\n")
+    assert first.startswith("Keyed stream by k\n")
+    assert "operator: Running" in first
+    assert second.startswith("Keyed stream by odd\n")
+    assert "operator: Seen" in second

@@ -51,7 +51,8 @@ def described_stream(key: tuple[str, ...], options: StreamOptions, shuffle_parti
 def described_pipeline(pipeline: "Pipeline") -> str:
     """Return the description of a query that has not started."""
     query, options = pipeline.query, pipeline.options
-    lines = [described_stream(query.key, options, pipeline.shuffle_partitions)]
+    before = [] if pipeline.before is None else [described_pipeline(pipeline.before), "then, on this output:"]
+    lines = [*before, described_stream(query.key, options, pipeline.shuffle_partitions)]
     lines.append(f"  operator: {query.code.name}, time mode {query.time_mode}")
     if query.watermark is not None:
         lines.append(f"  watermark: {query.watermark.column}, {seconds_text(query.watermark.delay_ms / 1000)}")
@@ -59,6 +60,8 @@ def described_pipeline(pipeline: "Pipeline") -> str:
         lines.append("  rows of a key too hot for one partition are reduced by several tasks and merged by its owner")
     if pipeline.reduction is not None:
         lines.append("  rows are reduced in planned buckets before the state is updated")
+    if query.output_event_time is not None:
+        lines.append(f"  event time of the output: {query.output_event_time}")
     count = len(query.transformations)
     if count:
         lines.append(f"  transformations of the output: {count}, applied to each batch before the sink")

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import msgspec
@@ -25,12 +26,13 @@ from equipoise.spark.rows.schemas import as_struct
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
-from equipoise.spark.stream.opening import open_query
+from equipoise.spark.stream.opening import Stage, open_query, release_all
 from equipoise.spark.stream.options import Placement, StreamOptions
 from equipoise.spark.stream.overrides import Overridable
-from equipoise.spark.stream.settings import QueryDefinition, Watermark
+from equipoise.spark.stream.settings import QueryDefinition, Settings, Watermark
 from equipoise.spark.stream.user_code import Form, Processor, UserCode
 from equipoise.state.cache import GroupCache
+from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.codec import KeyCodec
 from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
 from equipoise.state.handle import VariableSpec
@@ -72,6 +74,21 @@ class LocalSchemas:
         return to_arrow_schema(self.struct(schema), timezone=self._timezone)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalOperator:
+    """A keyed operator that follows another one in a ``LocalQuery``; parameters are those of ``LocalQuery``.
+
+    Its input is the output of the operator before it. It has no event time.
+    """
+
+    processor: Processor
+    key: str | Sequence[str]
+    outputSchema: SchemaLike  # noqa: N815 - Spark's own name
+    timeMode: str = "none"  # noqa: N815 - Spark's own name
+    numPartitions: int = 4  # noqa: N815 - Spark's own name
+    form: Form = "pandas"
+
+
 class LocalQuery(Overridable):
     """Run a keyed stream query in this process, batch by batch, without Spark.
 
@@ -106,6 +123,8 @@ class LocalQuery(Overridable):
         The session's time zone.
     form
         How a ``StatefulProcessor`` receives rows: ``"pandas"`` or ``"rows"``.
+    then
+        Keyed operators that follow, each on the output of the one before it.
 
     Examples
     --------
@@ -151,6 +170,7 @@ class LocalQuery(Overridable):
         batchRows: int = 10_000,  # noqa: N803 - as the others
         timezone: str = "UTC",
         form: Form = "pandas",
+        then: Sequence[LocalOperator] = (),
     ) -> None:
         if checkpointLocation is None:
             checkpointLocation = tempfile.mkdtemp(prefix="equipoise-")  # noqa: N806 - Spark's own name
@@ -167,40 +187,40 @@ class LocalQuery(Overridable):
             retain=retain,
         )
         schemas = LocalSchemas(timezone)
-        self._schema, output = schemas.arrow(inputSchema), schemas.arrow(outputSchema)
+        self._schema = schemas.arrow(inputSchema)
         self._timezone = timezone
-        mode = time_mode(timeMode)
-        code = UserCode(schemas, processor, output.names, mode, form)
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        for name in (*keys, *options.order_by, *(watermark or ())[:1]):
-            if name not in self._schema.names:
-                raise InvalidArgumentError(f"{name!r} is not a column of inputSchema; it has {self._schema.names}")
-        batch_rows = whole("batchRows", batchRows, 1)
-        query = QueryDefinition(
-            key=keys,
-            key_schema=schemas.parsed(pa.schema([self._schema.field(name) for name in keys])),
-            code=code,
-            time_mode=mode,
-            output_schema=outputSchema,
-            output_arrow=output,
-            timezone=timezone,
-            worker=WorkerOptions(frame_rows=batch_rows),
-            watermark=None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1])),
-        )
+        worker = WorkerOptions(frame_rows=whole("batchRows", batchRows, 1))
+        event_time = None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1]))
+        first = LocalOperator(processor=processor, key=key, outputSchema=outputSchema, timeMode=timeMode, form=form)
+        query = _definition(schemas, first, self._schema, worker, timezone, options.order_by, event_time)
+        keys, code = query.key, query.code
         super().__init__(storage)
         self._half = SparkHalf(storage)
         self._clock = clock
         self._delivered: list[tuple[int, pa.Table]] = []
+
+        def jobs(settings: Settings) -> LocalJobs:
+            return LocalJobs(settings, worker.frame_rows)
+
+        definitions = [query]
+        for operator in then:
+            definitions.append(_definition(schemas, operator, definitions[-1].output_arrow, worker, timezone))
+        later = [
+            Stage(definition, replace(options, numPartitions=operator.numPartitions, orderBy=()), jobs)
+            for definition, operator in zip(definitions[1:], then, strict=True)
+        ]
         opened = open_query(
             storage,
             query,
             options,
             self._receive,
-            lambda settings: LocalJobs(settings, batch_rows),
+            jobs,
             shuffle_partitions=numPartitions,
             initial=None if initialState is None else self._initial(initialState, keys, code),
             clock=clock,
+            later=later,
         )
+        self._epochs = [opened.settings.epoch, *opened.later]
         self._settings, self._jobs, self._engine = opened.settings, opened.jobs, opened.engine
         self._epoch = epoch = opened.settings.epoch
         caches = GroupCache.of_query(
@@ -235,15 +255,18 @@ class LocalQuery(Overridable):
         [(_, output)] = self._delivered
         return output
 
-    def state(self, version: int | None = None) -> dict[tuple[Any, ...], dict[str, Any]]:
+    def state(self, version: int | None = None, *, operator: int = 1) -> dict[tuple[Any, ...], dict[str, Any]]:
         """Return states by key: values as tuples, lists as lists of them, maps as dicts, and the ``timers``.
 
         Parameters
         ----------
         version
             The state after batch ``version - 1``; 0 is the initial state; default the last.
+        operator
+            Number of the keyed operator, from 1.
         """
-        storage, identity = self._epoch.storage, self._settings.identity
+        storage = self._epochs[operator - 1].storage
+        identity = Checkpoint(storage).require()
         log = CommitLog(storage)
         wanted = log.head() if version is None else version
         commit, sections, keys = log.read(wanted), SectionReader(storage), KeyCodec(identity.key_schema)
@@ -259,7 +282,7 @@ class LocalQuery(Overridable):
 
     def close(self) -> None:
         """End the query; another one may continue from its checkpoint."""
-        self._epoch.release()
+        release_all(self._epochs)
         self._close_caches()
 
     def __enter__(self) -> Self:
@@ -312,6 +335,34 @@ class LocalQuery(Overridable):
             typed = table.column(name).cast(self._schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, typed)
         return table.select(code.initial_columns(keys, table.column_names))
+
+
+def _definition(
+    schemas: LocalSchemas,
+    operator: LocalOperator,
+    rows: pa.Schema,
+    worker: WorkerOptions,
+    timezone: str,
+    order_by: Sequence[str] = (),
+    watermark: Watermark | None = None,
+) -> QueryDefinition:
+    """Return the definition of a keyed operator on rows of a schema."""
+    keys = (operator.key,) if isinstance(operator.key, str) else tuple(operator.key)
+    for name in (*keys, *order_by, *(() if watermark is None else (watermark.column,))):
+        if name not in rows.names:
+            raise InvalidArgumentError(f"{name!r} is not a column of inputSchema; it has {rows.names}")
+    mode, output = time_mode(operator.timeMode), schemas.arrow(operator.outputSchema)
+    return QueryDefinition(
+        key=keys,
+        key_schema=schemas.parsed(pa.schema([rows.field(name) for name in keys])),
+        code=UserCode(schemas, operator.processor, output.names, mode, operator.form),
+        time_mode=mode,
+        output_schema=operator.outputSchema,
+        output_arrow=output,
+        timezone=timezone,
+        worker=worker,
+        watermark=watermark,
+    )
 
 
 def _digest(table: pa.Table) -> str:

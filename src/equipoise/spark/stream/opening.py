@@ -8,6 +8,7 @@
    state, first to last, if the query is new.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -83,6 +84,7 @@ def open_query(
     shuffle_partitions: int,
     initial: Rows | None = None,
     clock: Callable[[], int] = wall_clock,
+    seconds: Callable[[], float] = time.perf_counter,
     later: Sequence[Stage[Rows]] = (),
 ) -> OpenQuery[Rows]:
     """Take over the checkpoint of a query, or create it.
@@ -105,6 +107,8 @@ def open_query(
         Rows of the initial state; used only if the query is new.
     clock
         Returns the processing time in milliseconds since 1970.
+    seconds
+        Returns the seconds of a clock with any origin, for measuring.
     later
         The stages after the first, in their order.
     """
@@ -135,7 +139,7 @@ def open_query(
                 sink=NextStage(opened[0][2]) if opened else sink,
             )
             jobs = stage.make_jobs(settings)
-            opened.insert(0, (settings, jobs, Engine(settings, jobs, clock)))
+            opened.insert(0, (settings, jobs, Engine(settings, jobs, clock, seconds)))
         with translating():
             for stage, (_, _, engine) in zip(stages, opened, strict=True):
                 engine.initialise(stage.initial)

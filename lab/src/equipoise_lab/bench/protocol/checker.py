@@ -11,7 +11,7 @@ from equipoise.state.log import CommitLog
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.state_dump import group_entries
 from equipoise.storage import Storage
-from equipoise_lab.bench.protocol.spark_half import key_of, range_of
+from equipoise_lab.bench.protocol.spark_half import key_of, later_key_of, range_of
 
 
 class ViolationError(AssertionError):
@@ -33,6 +33,20 @@ def expected_outputs(storage: Storage, last: int) -> tuple[dict[str, list[int]],
         touched = sorted({key_of(row) for row in rows})
         outputs[batch] = sorted([batch, key, len(seen[key]), seen[key][-1]] for key in touched)
     return dict(seen), outputs
+
+
+def later_outputs(
+    outputs: dict[int, list[Any]],
+) -> tuple[dict[str, list[int]], dict[int, list[Any]]]:
+    """State and outputs of a second operator on outputs of the first."""
+    seen: dict[str, list[int]] = defaultdict(list)
+    found: dict[int, list[Any]] = {}
+    for batch, rows in sorted(outputs.items()):
+        for key, number in sorted((later_key_of(last), last) for _batch, _key, _count, last in rows):
+            seen[key].append(number)
+        touched = sorted({later_key_of(last) for _batch, _key, _count, last in rows})
+        found[batch] = sorted([batch, key, len(seen[key]), seen[key][-1]] for key in touched)
+    return dict(seen), found
 
 
 def check_state(storage: Storage, version: int, expected: dict[str, list[int]]) -> None:

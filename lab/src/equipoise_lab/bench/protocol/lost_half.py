@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 from equipoise.state.halves import COMMITS, OFFSETS, SPARK
+from equipoise.state.stages import FOLDER as STAGES
 from equipoise_lab.bench.protocol.spark_half import range_of
 
 Halves = dict[str, bytes]
@@ -35,11 +36,19 @@ def _foreign(now: Halves, _copy: Halves, head: int, _copied: int) -> Halves | No
     return {each: data for each, data in now.items() if each != f"{OFFSETS}/{head}"} | {path: text.encode()}
 
 
+def _older_stage(now: Halves, copy: Halves, head: int, copied: int) -> Halves | None:
+    """The later operators of an older copy: batches that the first one has handed over are missing there."""
+    if not 0 <= copied < (head if _last(now, COMMITS) >= head - 1 else head - 1) or not _stages_of(now):
+        return None
+    return {path: data for path, data in now.items() if path not in _stages_of(now)} | _stages_of(copy)
+
+
 LOSSES: dict[str, Callable[[Halves, Halves, int, int], Halves | None]] = {
     "older": _older,
     "newer": _newer,
     "missing": _missing,
     "foreign": _foreign,
+    "older stage": _older_stage,
 }
 """By name: from a checkpoint, an older copy and the last versions of both, the files; ``None`` if halves would fit."""
 
@@ -53,6 +62,10 @@ def lose_half(now: Halves, head: int, copy: Halves, copied: int, draw: random.Ra
 
 def _spark_of(files: Halves) -> Halves:
     return {path: data for path, data in files.items() if path.startswith(f"{SPARK}/")}
+
+
+def _stages_of(files: Halves) -> Halves:
+    return {path: data for path, data in files.items() if path.startswith(f"{STAGES}/")}
 
 
 def _log_of(files: Halves) -> Halves:

@@ -48,6 +48,8 @@ class Schedule:
         Kinds of the store and of the sink.
     batches, partitions
         Batches to run, and N at first.
+    stages
+        Number of keyed operators, each on the output of the one before.
     faults
         In the order of their steps.
     """
@@ -58,6 +60,7 @@ class Schedule:
     batches: int
     partitions: int
     faults: tuple[Fault, ...]
+    stages: int = 1
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
@@ -79,6 +82,7 @@ class Schedule:
             batches=draw.randint(5, 9),
             partitions=draw.randint(1, 3),
             faults=tuple(faults),
+            stages=1 + (seed // (len(MODELS) * len(SINKS))) % 2,
         )
 
     def without(self, fault: Fault) -> "Schedule":

@@ -28,12 +28,21 @@ def key_of(row: int) -> str:
     return random.Random(f"row {row}").choices(KEYS, _SHARES)[0]  # noqa: S311 - the same row has the same key
 
 
+def later_key_of(row: int) -> str:
+    """The key under which the second operator sees an output row of the first, by its last row number."""
+    return KEYS[row * 5 % len(KEYS)]
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of a batch, by number, and the session that they belong to."""
 
     numbers: range
     sparkSession: object = None  # noqa: N815 - Spark's own name
+
+    def pairs(self) -> list[tuple[str, int]]:
+        """Key and number of each row."""
+        return [(key_of(number), number) for number in self.numbers]
 
 
 class SimulatedSpark:

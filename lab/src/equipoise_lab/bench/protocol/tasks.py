@@ -27,10 +27,14 @@ from equipoise.state.entries import entry_key, entry_prefix, split_value, with_e
 from equipoise.state.ownership import Layout
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.actors import Actor, Actors
-from equipoise_lab.bench.protocol.spark_half import Rows, key_of
+from equipoise_lab.bench.protocol.spark_half import Rows, later_key_of
 
 EXECUTORS = 2
 _SECONDS_A_ROW = 0.001
+
+
+Pairs = list[tuple[str, int]]
+"""Key and number of each row of a batch."""
 
 
 class SimulatedJobs:
@@ -50,22 +54,23 @@ class SimulatedJobs:
         self._storage, self._actors, self._draw = storage, actors, draw
         self._caches = [SimulatedCache() for _ in range(EXECUTORS)]
 
-    def columns(self, rows: Rows) -> Sequence[str]:  # noqa: ARG002 - the name belongs to the protocol
+    def columns(self, rows: "Rows | SimulatedOutput") -> Sequence[str]:  # noqa: ARG002 - the name belongs to the protocol
         """Names of the columns."""
         return ("k",)
 
-    def run(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:  # noqa: ARG002 - as above
+    def run(self, rows: "Rows | SimulatedOutput", plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:  # noqa: ARG002 - as above
         """Run a task for every partition."""
-        return [self._task(rows, plan, batch_spec, partition) for partition in range(plan.partitions)]
+        pairs = rows.pairs()
+        return [self._task(pairs, plan, batch_spec, partition) for partition in range(plan.partitions)]
 
-    def read(self, rows: Rows) -> None:
+    def read(self, rows: "Rows | SimulatedOutput") -> None:
         """Do nothing: the simulation has no event time."""
 
-    def outputs(self, rows: Rows, files: Sequence[str]) -> "SimulatedOutput":
+    def outputs(self, rows: "Rows | SimulatedOutput", files: Sequence[str]) -> "SimulatedOutput":
         """The output files, for a sink that reads them."""
         return SimulatedOutput(self._storage, files, rows.sparkSession)
 
-    def _task(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int) -> Manifest:
+    def _task(self, rows: "Pairs", plan: Plan, batch_spec: BatchSpec, partition: int) -> Manifest:
         repeats = 2 if self._draw.random() < 0.1 else 1
         attempts = [self._attempt(rows, plan, batch_spec, partition)() for _ in range(repeats)]
         if len(attempts) == 2:
@@ -78,7 +83,7 @@ class SimulatedJobs:
             self._actors.spawn(actor)
         return self._draw.choice(attempts)
 
-    def _attempt(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int) -> Callable[[], Manifest]:
+    def _attempt(self, rows: "Pairs", plan: Plan, batch_spec: BatchSpec, partition: int) -> Callable[[], Manifest]:
         cache: Any = self._draw.choice(self._caches)
         return lambda: run_task(rows, plan, batch_spec, partition, self._storage, cache)
 
@@ -93,6 +98,10 @@ class SimulatedOutput:
         """All rows."""
         read = [self._storage.read(file.removeprefix(self._storage.at(""))) for file in self._files]
         return sorted(row for data in read for row in json.loads(data))
+
+    def pairs(self) -> "Pairs":
+        """Key and number of each row, as the second operator sees them."""
+        return sorted((later_key_of(last), last) for _batch, _key, _count, last in self.collect())
 
 
 class RandomTransformation:
@@ -129,7 +138,7 @@ def _ignoring_failures(task: Callable[[], object]) -> None:
         return
 
 
-def run_task(rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int, storage: Storage, cache: Any) -> Manifest:
+def run_task(rows: Pairs, plan: Plan, batch_spec: BatchSpec, partition: int, storage: Storage, cache: Any) -> Manifest:
     """One attempt of one task."""
     failpoint("task.start")
     manifest = Manifest(partition=partition)
@@ -153,11 +162,11 @@ def run_task(rows: Rows, plan: Plan, batch_spec: BatchSpec, partition: int, stor
     return manifest
 
 
-def _runs(rows: Rows, plan: Plan, partition: int) -> list[tuple[int, str, list[int]]]:
+def _runs(rows: Pairs, plan: Plan, partition: int) -> list[tuple[int, str, list[int]]]:
     """Key group, key and row numbers of each key of a partition, in the order of the key groups."""
     by_key: dict[str, list[int]] = {}
-    for number in rows.numbers:
-        by_key.setdefault(key_of(number), []).append(number)
+    for key, number in rows:
+        by_key.setdefault(key, []).append(number)
     if not by_key:
         return []
     groups = group_numbers(plan, np.array([fingerprint(key) for key in by_key], dtype=np.int64))

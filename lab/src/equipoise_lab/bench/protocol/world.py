@@ -23,15 +23,16 @@ from equipoise.spark.stream import engine as engine_module
 from equipoise.spark.stream import sinks
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
+from equipoise.spark.stream.opening import Stage, open_query, release_all
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.settings import QueryDefinition, Settings
 from equipoise.spark.stream.transformed_files import TransformedFiles
 from equipoise.state import catch_up, fencing, group_table
-from equipoise.state.checkpoint import Checkpoint, Identity, Overrides, new_name
+from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.compaction import compact
-from equipoise.state.fencing import claim
 from equipoise.state.halves import SparkHalf
 from equipoise.state.log import CommitLog
+from equipoise.state.stages import stage_folder
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.actors import Actor, Actors, Stopped
 from equipoise_lab.bench.protocol.checker import (
@@ -40,6 +41,7 @@ from equipoise_lab.bench.protocol.checker import (
     check_outputs,
     check_state,
     expected_outputs,
+    later_outputs,
 )
 from equipoise_lab.bench.protocol.lost_half import lose_half
 from equipoise_lab.bench.protocol.schedule import Schedule
@@ -144,7 +146,8 @@ class World:
 
     def _compact(self) -> None:
         try:
-            done = compact(self.storage, take_over=True)
+            folder = stage_folder(self.storage, self._draw.randint(1, self.schedule.stages))
+            done = compact(folder if folder.exists("query") else self.storage, take_over=True)
             self.actors.count("compaction folds" if done.folded else "compaction finds nothing to fold")
         except (StorageError, FencedError, OSError) as error:
             self._end(error)
@@ -154,27 +157,19 @@ class World:
         assert self.actors.current is not None  # noqa: S101 - this tells the type checker
         actor, draw = self.actors.current, random.Random(f"driver {self.schedule.seed} {self._drivers}")  # noqa: S311 - as above
         try:
-            checkpoint = Checkpoint(self.storage)
-            identity = checkpoint.identify(self._identity())
-            above = CommitLog(self.storage).last_epoch()
-            epoch = claim(self.storage, lambda _owner: False, exclusive=identity.exclusive, above=above)
-            jobs = SimulatedJobs(self.storage, self.actors, draw)
-            settings = Settings(
-                query=self._query(identity),
-                options=StreamOptions(
-                    numPartitions=self.schedule.partitions,
-                    policy=Policy(planner=Restless(), load="rows"),
-                    tailGroups=TAIL_GROUPS,
-                    retain=RETAIN,
-                ),
-                identity=identity,
-                epoch=epoch,
-                variables={},
-                removed=frozenset(),
-                sink=self._sink(),
+            stages: list[Stage[Any]] = [
+                Stage(_query(), self._options(), lambda settings: self._jobs(settings, draw))
+                for _ in range(self.schedule.stages)
+            ]
+            opened = open_query(
+                self.storage,
+                *(stages[0].query, stages[0].options, self._sink(), stages[0].make_jobs),
+                shuffle_partitions=self.schedule.partitions,
+                clock=self.clock,
+                seconds=lambda: self.clock() / 1000,
+                later=stages[1:],
             )
-            engine: Engine[Any] = Engine(settings, jobs, self.clock, lambda: self.clock() / 1000)
-            engine.initialise(None)
+            engine = opened.engine
             session = _Session(self)
             spark = SimulatedSpark(self.store, CHECKPOINT, self.clock, draw)
             try:
@@ -186,7 +181,7 @@ class World:
                 self.actors.count("stopped")
                 if engine.deliver_last(Rows(range(0), session)):
                     self.actors.count("delivered on stop")
-            epoch.release()
+            release_all([opened.settings.epoch, *opened.later])
         except (StorageError, FencedError, ConcurrentUpdateError, DamagedError, LogBrokenError, OSError) as error:
             self._end(error)
 
@@ -217,26 +212,16 @@ class World:
             self._regain()
         self.actors.count(f"ends with {type(error).__name__}")
 
-    def _identity(self) -> Identity:
-        return Identity(
-            name=new_name(),
-            key=["k"],
-            key_schema={},
-            tail_groups=TAIL_GROUPS,
-            time_mode="none",
-            exclusive=self.storage.abilities.create_if_absent,
+    def _options(self) -> StreamOptions:
+        return StreamOptions(
+            numPartitions=self.schedule.partitions,
+            policy=Policy(planner=Restless(), load="rows"),
+            tailGroups=TAIL_GROUPS,
+            retain=RETAIN,
         )
 
-    def _query(self, identity: Identity) -> QueryDefinition:
-        nothing: Any = SimpleNamespace(aggregator=None, state_arrow=None)  # the tasks are simulated
-        return QueryDefinition(
-            key=tuple(identity.key),
-            key_schema=identity.key_schema,
-            code=nothing,
-            time_mode=identity.time_mode,
-            output_schema=None,
-            output_arrow=None,
-        )
+    def _jobs(self, settings: Settings, draw: random.Random) -> SimulatedJobs:
+        return SimulatedJobs(settings.epoch.storage, self.actors, draw)
 
     def _sink(self) -> Sink:
         if self.schedule.sink == "parquet":
@@ -258,7 +243,7 @@ class World:
     def _delivered(self, batch: int) -> None:
         """The engine says that a batch is delivered: it must have arrived."""
         with self._looking():
-            _, expected = expected_outputs(self.storage, batch)
+            *_, (_, expected) = self._expected(batch)
             check_batch(self.schedule.sink, batch, self._arrived().get(batch, []), expected)
             last = SparkHalf(self.storage).last_finished()
         if self._draw.random() < 0.3 and last == batch - 1:  # else this driver was taken over, and the others went on
@@ -284,15 +269,24 @@ class World:
         if self._lost is not None:
             self._regain()
         last = SparkHalf(self.storage).last_finished()
-        state, outputs = expected_outputs(self.storage, last)
-        head = CommitLog(self.storage).head()
-        if head != last + 1:
-            raise ViolationError(f"Spark has finished batch {last}, and the log ends with version {head}")
-        check_state(self.storage, head, state)
-        check_outputs(self.schedule.sink, self._arrived(), outputs)
-        epochs = self.storage.names("epochs")
-        if len(epochs) > 6:
-            raise ViolationError(f"claims are not cleaned away: {epochs}")
+        expected = self._expected(last)
+        for number, (state, _) in enumerate(expected, 1):
+            folder = stage_folder(self.storage, number)
+            head = CommitLog(folder).head()
+            if head != last + 1:
+                raise ViolationError(f"Spark has finished batch {last}, and log {number} ends with version {head}")
+            check_state(folder, head, state)
+            epochs = folder.names("epochs")
+            if len(epochs) > 6:
+                raise ViolationError(f"claims are not cleaned away: {epochs}")
+        check_outputs(self.schedule.sink, self._arrived(), expected[-1][1])
+
+    def _expected(self, last: int) -> list[tuple[dict[str, list[int]], dict[int, list[Any]]]]:
+        """State and outputs of each operator, after the batches up to ``last``: the model."""
+        found = [expected_outputs(self.storage, last)]
+        while len(found) < self.schedule.stages:
+            found.append(later_outputs(found[-1][1]))
+        return found
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -414,6 +408,15 @@ def run(schedule: Schedule) -> Outcome:
     for path, data in contents:
         digest.update(f"{path} {hashlib.sha256(data).hexdigest()}\n".encode())
     return Outcome(schedule, violation, world.actors.counts, trace, digest.hexdigest())
+
+
+def _query() -> QueryDefinition:
+    nothing: Any = SimpleNamespace(
+        aggregator=None, state_arrow=None, variables={}, removed=set()
+    )  # tasks are simulated
+    return QueryDefinition(
+        key=("k",), key_schema={}, code=nothing, time_mode="none", output_schema=None, output_arrow=None
+    )
 
 
 def _below(files: dict[str, bytes]) -> dict[str, bytes]:
