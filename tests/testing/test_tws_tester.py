@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
-from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySparkValueError
+from pyspark.errors import (
+    IllegalArgumentException,
+    PySparkAssertionError,
+    PySparkRuntimeError,
+    PySparkValueError,
+)
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
@@ -327,6 +332,57 @@ def test_a_key_of_several_columns_reaches_the_processor_as_in_a_query():
     assert tester.test(("a", 80), []) == [Row(host="a", port=80)]
     with pytest.raises(InvalidArgumentError, match="field 'port' is declared integer and cannot hold 'x'"):
         tester.test(("a", "x"), [])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_with_a_schema_a_key_has_the_types_of_a_query(form):
+    class Shown(Session):
+        def handleInputRows(self, key, rows, timerValues):  # noqa: N802, N803 - Spark's own names
+            seen.append(key)
+            return super().handleInputRows(key, rows, timerValues)
+
+        def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):  # noqa: N802, N803 - Spark's own names
+            seen.append(key)
+            return super().handleExpiredTimer(key, timerValues, expiredTimerInfo)
+
+    seen = []
+    schema = "day timestamp_ntz, port int, `of` struct<a int>"
+    tester = TwsTester(Shown(form), timeMode="ProcessingTime", keySchema=schema)
+    run(tester, (dt.datetime(2026, 1, 2), None, (3,)), [{"path": "/"}])  # noqa: DTZ001 - without a zone
+    tester.setProcessingTime(10_000)
+    first, of_timer = seen
+    assert (of_timer.day, of_timer.port, of_timer["of"].a) == (dt.datetime(2026, 1, 2), None, 3)  # noqa: DTZ001 - as above
+    if form == "pandas":
+        assert type(first[0]) is pd.Timestamp
+        assert np.isnan(first[1])
+        assert first[2] == {"a": 3}
+    else:
+        assert first == (dt.datetime(2026, 1, 2), None, (3,))  # noqa: DTZ001 - as above
+
+
+def test_values_of_maps_and_nested_values_are_rows_as_in_a_query():
+    class Nested(Processor):
+        def init(self, handle):
+            self.map = handle.getMapState("map", "k string", "n long, of struct<a: int>")
+
+        def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
+            self.map.updateValue(("x",), (1, {"a": 2}))
+            found = self.map.getValue(("x",))
+            yield Row(n=found.n, a=found["of"].a)
+
+    assert TwsTester(Nested()).test("a", []) == [Row(n=1, a=2)]
+
+
+def test_a_variable_that_init_deletes_after_declaring_it_is_refused_as_in_a_query():
+    class Deleting(Visits):
+        def init(self, handle):
+            super().init(handle)
+            handle.deleteIfExists("count")
+
+    with pytest.raises(PySparkRuntimeError, match="value state 'count' is not initialized, because init"):
+        TwsTester(Deleting()).test("a", [])
+    with pytest.raises(AssertionError, match="there is no state variable 'count'"):
+        TwsTester(Deleting()).peekValueState("count", "a")
 
 
 def test_none_as_a_key_is_none_in_a_frame():

@@ -10,17 +10,20 @@ import numpy as np
 from pyspark.errors import IllegalArgumentException, PySparkAssertionError, PySparkValueError
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
 from equipoise.spark.stream.local import LocalSchemas, SchemaLike
+from equipoise.spark.stream.runners import StateVariableError, spark_rows
 from equipoise.state.codec import KeyCodec
 from equipoise.state.entries import entry_prefix
 from equipoise.state.handle import RecordingHandle, VariableSpec
 from equipoise.state.timers import due_timers
 from equipoise.state.transaction import EmptyReader, GroupTransaction
-from equipoise.state.variables import ListState, MapState, ValueState
+from equipoise.state.variables import DeletedVariable, ListState, MapState, ValueState
 
 Variable = ValueState | ListState | MapState
 _V = TypeVar("_V", ValueState, ListState, MapState)
 
+_TIMEZONE = "UTC"
 _SCALARS: tuple[tuple[type, str], ...] = (
     (bool, "boolean"),
     (int, "long"),
@@ -56,9 +59,11 @@ class LiveHandle(RecordingHandle):
     """
 
     def __init__(self, mode: str, key_schema: SchemaLike | None) -> None:
-        schemas = LocalSchemas("UTC")
+        schemas = LocalSchemas(_TIMEZONE)
         super().__init__(schemas.parsed, mode=mode)
+        self._rows, self._error = spark_rows, StateVariableError
         self.variables: dict[str, Variable] = {}
+        self._slots: dict[str, _Slot] = {}
         self._key_schema = None if key_schema is None else schemas.parsed(key_schema)
         self._codecs: dict[str, KeyCodec] = {}
         self._keys: dict[bytes, Any] = {}
@@ -102,11 +107,25 @@ class LiveHandle(RecordingHandle):
         self._keys[encoded] = key
         self._scope.prefix = entry_prefix(0, encoded)
 
-    def key_tuple(self, key: Any) -> tuple[Any, ...]:
-        """Return a key as the processor receives it."""
-        if self._key_schema is None or len(self._key_schema["fields"]) == 1:
+    def shown_key(self, key: Any, *, in_pandas: bool, of_timer: bool = False) -> tuple[Any, ...]:
+        """Return a key as the processor receives it; by a ``keySchema``, in the types of a query.
+
+        Parameters
+        ----------
+        key
+            The key as the test gives it.
+        in_pandas
+            Whether the processor is tested with frames.
+        of_timer
+            Whether ``handleExpiredTimer`` receives it.
+        """
+        schema = self._key_schema
+        if schema is None:
             return (key,)
-        return tuple(key)
+        known = self._codec(schema).decode_key(self._encoded(key))
+        if of_timer:
+            return timer_key_shower(schema, _TIMEZONE if in_pandas else None)(known)
+        return key_shower(schema, _TIMEZONE, PANDAS_NULLS)(known) if in_pandas else self._values(key)
 
     def due_timers(self) -> Iterator[tuple[Any, int]]:
         """Key and time of each due timer, ascending by time."""
@@ -166,7 +185,8 @@ class LiveHandle(RecordingHandle):
         """Remove a variable; in ``init`` only."""
         self._require_init("deleteIfExists", stateName)
         super().deleteIfExists(stateName)
-        self.variables.pop(stateName, None)
+        if self.variables.pop(stateName, None) is not None:
+            self._slots[stateName].delete(stateName)
 
     def _declare(self, name: str, *declaration: Any) -> VariableSpec:
         self._require_init("state variables", name)
@@ -174,8 +194,8 @@ class LiveHandle(RecordingHandle):
 
     def _kept(self, name: str, variable: _V) -> _V:
         self.variables[name] = variable
-        slot: Any = _Slot(variable)
-        return cast("_V", slot)
+        self._slots[name] = _Slot(variable)
+        return cast("_V", self._slots[name])
 
     def _require_init(self, what: str, name: str) -> None:
         if not self._in_init:
@@ -184,18 +204,25 @@ class LiveHandle(RecordingHandle):
                 "into init"
             )
 
+    def _values(self, key: Any) -> tuple[Any, ...]:
+        schema = self._key_schema
+        return (key,) if schema is None or len(schema["fields"]) == 1 else tuple(key)
+
     def _encoded(self, key: Any) -> bytes:
-        schema, values = self._key_schema, self.key_tuple(key)
+        schema = self._key_schema
         if schema is None:
             schema = {"type": "struct", "fields": [{"name": "key", "type": _inferred(key)}]}
+        return self._codec(schema).encode_key(self._values(key))
+
+    def _codec(self, schema: dict[str, Any]) -> KeyCodec:
         text = json.dumps(schema, sort_keys=True)
         if text not in self._codecs:
             self._codecs[text] = KeyCodec(schema)
-        return self._codecs[text].encode_key(values)
+        return self._codecs[text]
 
 
 class _Slot:
-    """A variable as ``init`` receives it; it is pickled without the variable.
+    """A variable as ``init`` receives it: ``deleteIfExists`` may still delete it; it is pickled without the variable.
 
     Parameters
     ----------
@@ -204,7 +231,12 @@ class _Slot:
     """
 
     def __init__(self, variable: Variable | None) -> None:
-        self._variable = variable
+        self._variable: Variable | DeletedVariable | None = variable
+
+    def delete(self, name: str) -> None:
+        """Refuse all further calls, as a query does."""
+        kind = type(self._variable).__name__.removesuffix("State").lower()
+        self._variable = DeletedVariable(kind, name, StateVariableError)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._variable, name)

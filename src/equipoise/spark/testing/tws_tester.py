@@ -44,8 +44,9 @@ class TwsTester:
     outputStructType
         Schema of the output. If given, outputs are checked against it and converted as in a query.
     keySchema
-        Schema of the key columns. With several, a key is a tuple of their values, which the processor receives as it
-        is. By default a key is one column, whose type is inferred.
+        Schema of the key columns. If given, the processor receives the key with the types of a query; with several
+        columns a key is a tuple of their values. By default a key is one column, which the processor receives as the
+        test gives it.
 
     Attributes
     ----------
@@ -116,7 +117,7 @@ class TwsTester:
         self._live.end_init()
         for key, initial in initialStateRow or initialStatePandas or ():
             self._live.set_key(key)
-            processor.handleInitialState(self._live.key_tuple(key), initial, self._times())
+            processor.handleInitialState(self._shown(key), initial, self._times())
 
     def test(self, key: Any, input: Iterable[Row]) -> list[Row]:  # noqa: A002 - Spark's own name
         """Run the rows of a key, as ``transformWithState`` does, and return the rows that the processor yields."""
@@ -184,6 +185,9 @@ class TwsTester:
         self._live.set_key(key)
         return self._live.variable(kind, name)
 
+    def _shown(self, key: Any, *, of_timer: bool = False) -> tuple[Any, ...]:
+        return self._live.shown_key(key, in_pandas=self._in_pandas, of_timer=of_timer)
+
     def _times(self) -> TimerValues:
         return TimerValues(*self._live.timer_values())
 
@@ -196,7 +200,7 @@ class TwsTester:
     def _run(self, key: Any, rows: Iterator[Any]) -> list[Any]:
         self._live.begin_batch()
         self._live.set_key(key)
-        return list(self.processor.handleInputRows(self._live.key_tuple(key), rows, self._times()))
+        return list(self.processor.handleInputRows(self._shown(key), rows, self._times()))
 
     def _advance(self, clock: str, now_ms: int) -> list[Row] | pd.DataFrame:
         if now_ms <= self._live.clock:
@@ -208,7 +212,7 @@ class TwsTester:
         made: list[Any] = []
         for key, expiry in self._live.due_timers():
             self._live.set_key(key)
-            arguments = (self._live.key_tuple(key), self._times(), ExpiredTimerInfo(expiry))
+            arguments = (self._shown(key, of_timer=True), self._times(), ExpiredTimerInfo(expiry))
             made.extend(self.processor.handleExpiredTimer(*arguments))
             self._live.deleteTimer(expiry)
         return self._frame(made) if self._in_pandas else self._rows(made)
