@@ -79,7 +79,7 @@ def start_query(
         if pipeline.has_clock:
             last = LastBatch(f"equipoise-{epochs[0].owner}", "" if is_connect(pipeline.spark) else gettempdir())
             handler = _Counting(handler, last)
-            stream = with_ticks(stream, storage.location, last, _ticks(pipeline), paced="processingTime" in trigger)
+            stream = with_ticks(stream, storage.location, last, _timed(pipeline), paced="processingTime" in trigger)
         writer = stream.writeStream.foreachBatch(handler).option("checkpointLocation", storage.at(SPARK))
         writer = writer.trigger(**trigger) if trigger else writer
         query = _started(pipeline, writer.queryName(name) if name else writer)
@@ -93,7 +93,7 @@ def start_query(
         epochs,
         pipeline.spark,
         deliver_last,
-        never_idle=_ticks(pipeline) == "processingTime",
+        never_idle="processingTime" in _timed(pipeline),
         clean_up=last.forget if last is not None and runs_here else None,
     )
 
@@ -121,11 +121,10 @@ class _Counting:
         self._last.set(batch)
 
 
-def _ticks(pipeline: Pipeline) -> str:
-    """Return the time mode by which batches without rows run; ``none`` if the session has turned them off."""
+def _timed(pipeline: Pipeline) -> list[str]:
+    """Return the time modes by which batches without rows run; none if the session has turned them off."""
     enabled = str(pipeline.spark.conf.get(_NO_DATA_BATCHES, "true")).lower() == "true"
-    modes = {stage.query.time_mode for stage in pipeline.stages} if enabled else set()
-    return next((mode for mode in ("processingTime", "eventTime") if mode in modes), "none")
+    return sorted({stage.query.time_mode for stage in pipeline.stages} - {"none"}) if enabled else []
 
 
 def _started(pipeline: Pipeline, writer: DataStreamWriter) -> StreamingQuery:

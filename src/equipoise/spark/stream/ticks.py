@@ -12,7 +12,7 @@ the file when the query ends; under Connect it stays in the temporary folder of 
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,15 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
         The checkpoint of the query.
     last
         The last batch.
-    mode
-        Time mode of the query; ``none`` where no batch without rows may run.
+    modes
+        Time modes of the operators of the query; empty where no batch without rows may run.
     pace
         Seconds without a batch before one is due for processing-time timers.
     """
 
-    def __init__(self, checkpoint: str, last: LastBatch, mode: str, pace: float) -> None:
+    def __init__(self, checkpoint: str, last: LastBatch, modes: Collection[str], pace: float) -> None:
         self._half = SparkHalf(Storage(checkpoint))
-        self._last, self._mode, self._pace = last, mode, pace
+        self._last, self._modes, self._pace = last, modes, pace
         self._ends = False
         self._batch: int | None = None
         self._since = 0.0
@@ -115,15 +115,14 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
         return iter(())
 
     def _due(self) -> bool:
-        batch = None if self._mode == "none" else self._last.get()
+        batch = self._last.get() if self._modes else None
         if batch is None:
             return False
         if batch != self._batch:
             self._batch, self._since = batch, time.monotonic()
-            self._moved = self._mode == "eventTime" and self._half.moved_watermark(batch)
-        if self._mode == "eventTime":
-            return self._moved
-        return not self._ends and time.monotonic() - self._since >= self._pace
+            self._moved = "eventTime" in self._modes and self._half.moved_watermark(batch)
+        paced = "processingTime" in self._modes and not self._ends
+        return self._moved or (paced and time.monotonic() - self._since >= self._pace)
 
 
 class Ticks(DataSource):
@@ -142,10 +141,12 @@ class Ticks(DataSource):
         """Return the reader."""
         found = {name.lower(): value for name, value in self.options.items()}
         last = LastBatch(found["file"], found["folder"])
-        return TickReader(found["checkpoint"], last, found["mode"], float(found["pace"]))
+        return TickReader(found["checkpoint"], last, found["modes"].split(), float(found["pace"]))
 
 
-def with_ticks(stream: DataFrame, checkpoint: str, last: LastBatch, mode: str, *, paced: bool) -> DataFrame:
+def with_ticks(
+    stream: DataFrame, checkpoint: str, last: LastBatch, modes: Collection[str], *, paced: bool
+) -> DataFrame:
     """Return a stream with the batches without rows that Spark would run.
 
     Parameters
@@ -156,15 +157,15 @@ def with_ticks(stream: DataFrame, checkpoint: str, last: LastBatch, mode: str, *
         Its checkpoint.
     last
         The last batch; the caller sets it.
-    mode
-        Time mode of the query; ``none`` where no batch without rows may run.
+    modes
+        Time modes of the operators of the query; empty where no batch without rows may run.
     paced
         Whether the trigger has an interval. Without one, batches for processing-time timers are a second apart.
     """
     spark = stream.sparkSession
     spark.dataSource.register(Ticks)
     ticks = spark.readStream.format(NAME).options(
-        checkpoint=checkpoint, file=last.name, folder=last.folder, mode=mode, pace=0.0 if paced else _PACE
+        checkpoint=checkpoint, file=last.name, folder=last.folder, modes=" ".join(modes), pace=0.0 if paced else _PACE
     )
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema.fields]
     return stream.union(ticks.load().select(*nothing))
