@@ -147,7 +147,7 @@ def test_two_event_time_columns_are_refused_as_in_spark(feed):
 
 def test_a_tick_is_due_after_the_watermark_has_moved_and_only_once(tmp_path):
     last = LastBatch("last", str(tmp_path))
-    reader = TickReader(str(tmp_path), last, "eventTime", 0.0)
+    reader = TickReader(str(tmp_path), last, ["eventTime"], 0.0)
     start = reader.initialOffset()
     assert reader.latestOffset(start, None) == {"ticks": 0}, "no batch has run"
 
@@ -166,7 +166,7 @@ def test_a_tick_is_due_after_the_watermark_has_moved_and_only_once(tmp_path):
     ran(1, 90_000, 90_000)
     assert reader.latestOffset({"ticks": 1}, None) == {"ticks": 1}
     ran(2, 90_000, 95_000)
-    assert TickReader(str(tmp_path), last, "none", 0.0).latestOffset({"ticks": 1}, None) == {"ticks": 1}
+    assert TickReader(str(tmp_path), last, [], 0.0).latestOffset({"ticks": 1}, None) == {"ticks": 1}
     assert reader.latestOffset({"ticks": 1}, None) == {"ticks": 2}
     last.forget()
     assert reader.latestOffset({"ticks": 1}, None) == {"ticks": 1}
@@ -174,7 +174,7 @@ def test_a_tick_is_due_after_the_watermark_has_moved_and_only_once(tmp_path):
 
 def test_ticks_of_processing_time_end_with_available_now(tmp_path):
     last = LastBatch("last", str(tmp_path))
-    reader = TickReader(str(tmp_path), last, "processingTime", 0.0)
+    reader = TickReader(str(tmp_path), last, ["processingTime"], 0.0)
     last.set(0)
     assert reader.latestOffset({"ticks": 7}, None) == {"ticks": 8}
     reader.prepareForTriggerAvailableNow()
