@@ -117,7 +117,7 @@ def _key(kind: str, value: Any) -> Case:
 
 
 def _stored(kind: str, value: Any, **options: Any) -> Case:
-    about = f"{value!r} for a {kind} of the state"
+    about = f"{value!r} for state of type {kind}"
     return Case(about, partial(Stores, kind=kind, value=value), once(("a", 1)), **options)
 
 
