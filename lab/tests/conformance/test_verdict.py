@@ -31,6 +31,7 @@ def test_equal_traces_are_the_same():
     ("changes", "difference"),
     [
         ({"batches": [["1"], ["3"]]}, "batch 1: Spark ['2'], equipoise ['3']"),
+        ({"batches": [["1"], ["2", "4"]]}, "batch 1: Spark [], equipoise ['4']"),
         ({"batches": [["1"], ["2"], ["2"]]}, "number of batches: Spark 2, equipoise 3"),
         ({"schema": "t"}, "schema: Spark s, equipoise t"),
         ({"state": {}}, "state v: Spark {'a': '1'}, equipoise {}"),
@@ -56,6 +57,12 @@ def test_a_value_that_spark_stores_as_another_must_be_refused():
     assert compared(strict, trace(), trace(failures=["no"], by_name=True)) == ("stricter", "no")
     assert compared(strict, trace(), trace(failures=["boom"]))[0] == "crashed"
     assert compared(strict, trace(), trace()) == ("different", "equipoise stores what it should refuse")
+
+
+def test_a_value_that_spark_loses_may_be_stored_as_it_was_given():
+    lost = replace(CASE, stricter="Spark stores NULL", meant="7.0")
+    assert compared(lost, trace(), trace(batches=[["7.0"]])) == ("stricter", "stores 7.0")
+    assert compared(lost, trace(), trace(batches=[["8.0"]]))[0] == "different"
 
 
 def test_a_checkpoint_that_spark_does_not_read_is_a_refusal_after_all_else_was_the_same():
@@ -98,6 +105,15 @@ def test_the_section_names_what_is_not_the_same():
     assert "| `transformWithStateInPandas` | Classic | 1 | 0 | 0 | 0 | 1 |" in shown
     assert "| crashed | `boom \\| 'x'` | row on Classic, row on Connect |" in shown
     assert "Nothing." in section([Outcome("value", "pandas", "classic", "same")])
+
+
+def test_the_section_names_cases_that_did_not_run():
+    some = [Outcome(name, "pandas", "classic", "same") for name in CASES if name != "value"]
+    shown = section(some)
+    assert "Not run on Classic yet: `value`." in shown
+    assert "No case has run on Connect yet." in shown
+    everything = [Outcome(name, "pandas", client, "same") for client in ("classic", "connect") for name in CASES]
+    assert "yet" not in section(everything)
 
 
 def test_a_page_without_a_place_for_the_section_is_refused():

@@ -107,6 +107,8 @@ class Case:
         Whether Spark's ``statestore`` and ``state-metadata`` sources read the checkpoint.
     stricter
         Why equipoise refuses a value that Spark stores.
+    meant
+        Output row of equipoise, where it stores the value that was meant instead of refusing it.
     """
 
     about: str
@@ -130,6 +132,7 @@ class Case:
     one_partition: bool = False
     spark_reads: bool = False
     stricter: str | None = None
+    meant: str | None = None
 
 
 def once(*rows: Values) -> tuple[Step, ...]:

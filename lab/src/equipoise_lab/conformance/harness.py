@@ -35,13 +35,16 @@ _BASE = {
 _DATA_ONLY = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 """With processing time and without this, ``availableNow`` of Spark runs batches without rows for ever."""
 _TRACEBACK = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
-_STATE = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\]")
+_PATH = re.compile(r"(?:/[\w.@-]+)+/(?=[\w-]+\.py)")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\]")
+_GROUP_STATE = "groupState"  # name of Spark's column and of the variable of equipoise
 _LONGEST = 300
 _LONGEST_STATE = 5_000
 _T = TypeVar("_T")
 
 
-class Trace(msgspec.Struct):
+class Trace(msgspec.Struct, omit_defaults=True):
     """Everything a user sees of a case.
 
     Parameters
@@ -57,7 +60,7 @@ class Trace(msgspec.Struct):
     by_name
         Whether the last error is a refusal by an error of equipoise.
     unreadable
-        Error of Spark's ``state-metadata`` source for the checkpoint.
+        Error of Spark's ``statestore`` source for the checkpoint.
     """
 
     batches: list[list[str]] = []
@@ -96,7 +99,7 @@ def run_on_spark(spark: SparkSession, case: Case, form: Form, makers: list[Any],
     """Run a case with Spark's operator."""
     checkpoint = folder / "checkpoint"
     trace = _run(spark, case, form, makers, folder, lambda df, *key: df.groupBy(*key))
-    if not case.batch and not case.counted_by and not any(trace.failures):
+    if not case.batch and not case.counted_by and trace.failures[-1] is None:
         trace.state = _spark_state(spark, str(checkpoint), form, count_timers=_clock(case))
     return trace
 
@@ -106,8 +109,10 @@ def run_on_equipoise(spark: SparkSession, case: Case, form: Form, makers: list[A
     checkpoint = str(folder / "checkpoint")
     group = partial(balance, numPartitions=1 if case.one_partition else _PARTITIONS)
     trace = _run(spark, case, form, makers, folder, group)
-    if not case.batch and not case.counted_by and not any(trace.failures):
+    if not case.batch and not case.counted_by and trace.failures[-1] is None:
         trace.state = _our_state(spark, checkpoint, case.key, count_timers=_clock(case))
+        if form == "applyInPandasWithState":
+            trace.state.pop("timers", None)  # they are its timeouts, which Spark keeps beside the state
         if case.spark_reads:
             trace.unreadable = _unreadable(spark, checkpoint)
     return trace
@@ -126,7 +131,7 @@ def processors(case: Case, form: Form) -> list[Any]:
 
 def _clock(case: Case) -> bool:
     """Whether timers depend on the time of day."""
-    return case.time_mode.lower() == "processingtime"
+    return case.time_mode.lower().startswith("processingtime")
 
 
 def _run(
@@ -197,7 +202,7 @@ def _stored(spark: SparkSession, df: DataFrame, folder: Path) -> DataFrame:
     """Keep rows in the list state of another query of Spark, and return them as its ``statestore`` source does."""
     at, columns = folder / "earlier", df.schema
     if not at.exists():
-        df.write.json(str(at / "in"))
+        df.coalesce(1).write.json(str(at / "in"))
         stream = spark.readStream.schema(columns).json(str(at / "in"))
         kept = stream.groupBy("id").transformWithState(Keeps(frames=False), "id string", "update", "none")
         writer = kept.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
@@ -219,14 +224,16 @@ def _write(case: Case, step: Step, folder: Path) -> None:
 
 def _described(error: Exception, folder: Path) -> str:
     """First useful line of an error: Spark's condition, or the exception of the user's code."""
-    message = str(error).replace(str(folder), "FOLDER")
+    message = _ADDRESS.sub("", _PATH.sub("", str(error).replace(str(folder), "FOLDER")))
     if isinstance(error, EquipoiseError):
         return f"{type(error).__name__}: {message.splitlines()[0]}"[:_LONGEST]
+    conditions = list(_CONDITION.finditer(message))
     raised = _TRACEBACK.findall(message)
-    conditions = _STATE.findall(message)
     if raised:
-        return f"{conditions[-1] if conditions else type(error).__name__} {raised[-1][0]}: {raised[-1][1]}"[:_LONGEST]
-    return f"{type(error).__name__}: {message.splitlines()[0] if message else ''}"[:_LONGEST]
+        name, words = raised[-1]
+        return f"{conditions[-1][0] if conditions else type(error).__name__} {name}: {words}"[:_LONGEST]
+    words = message[conditions[-1].start() :] if conditions else message
+    return f"{type(error).__name__}: {words.splitlines()[0] if words else ''}"[:_LONGEST]
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -243,7 +250,9 @@ def _spark_state(spark: SparkSession, checkpoint: str, form: Form, *, count_time
         return spark.read.format("statestore").options(path=checkpoint, **options).load()
 
     if form == "applyInPandasWithState":
-        return _filled({"state": {row_text(row["key"]): text(row["value"]["groupState"]) for row in read().collect()}})
+        return _filled(
+            {_GROUP_STATE: {row_text(row["key"]): text(row["value"][_GROUP_STATE]) for row in read().collect()}}
+        )
     metadata = spark.read.format("state-metadata").load(checkpoint)
     variables = json.loads(metadata.select("operatorProperties").collect()[0][0])["stateVariables"]
     state: dict[str, dict[str, str]] = {}
@@ -309,9 +318,9 @@ def _filled(state: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
 
 
 def _unreadable(spark: SparkSession, checkpoint: str) -> str | None:
-    """Error of Spark's sources for a checkpoint; ``None`` if they read it."""
+    """Error of Spark's ``statestore`` source for a checkpoint; ``None`` if it reads it."""
     try:
-        spark.read.format("state-metadata").load(checkpoint).collect()
+        spark.read.format("statestore").load(checkpoint).collect()
     except PySparkException as error:
         return error.getCondition() or type(error).__name__
     return None

@@ -56,8 +56,9 @@ def section(outcomes: Sequence[Outcome]) -> str:
         _counts(outcomes),
         "### What is not the same",
         _not_same(outcomes),
+        *_not_run(outcomes),
         "### Stricter than Spark",
-        "Spark stores some values as other ones. Here they are refused:",
+        "Spark stores some values as other ones. Here they are refused, or stored as they were given:",
         _stricter(outcomes),
     ]
     return "\n\n".join(parts)
@@ -92,15 +93,34 @@ def _not_same(outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def _not_run(outcomes: Sequence[Outcome]) -> list[str]:
+    """Name the cases that were added after the run, so that nobody takes them for the same."""
+    ran = {(each.case, each.client) for each in outcomes}
+    lines = []
+    for client in ("classic", "connect"):
+        missing = [f"`{name}`" for name in CASES if (name, client) not in ran]
+        if len(missing) == len(CASES):
+            lines.append(f"No case has run on {client.capitalize()} yet.")
+        elif missing:
+            lines.append(f"Not run on {client.capitalize()} yet: {', '.join(missing)}.")
+    return lines
+
+
 def _stricter(outcomes: Sequence[Outcome]) -> str:
     traces = recorded()
     names = dict.fromkeys(each.case for each in outcomes if each.verdict == "stricter")
     rows = []
     for name in names:
         [row] = traces[name]["pandas"].batches[0]
-        stored = _STORED.fullmatch(row)
-        rows.append((CASES[name].about, f"`{stored[1] if stored else row}`", "refused by name"))
+        meant = CASES[name].meant
+        rows.append((CASES[name].about, _stored(row), "refused by name" if meant is None else _stored(meant)))
     return _table(("value", "Spark stores", "equipoise"), rows)
+
+
+def _stored(row: str) -> str:
+    """Return the value of an output row of the cases that store one."""
+    found = _STORED.fullmatch(row)
+    return f"`{found[1] if found else row}`"
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

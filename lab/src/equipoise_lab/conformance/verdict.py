@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
@@ -32,7 +33,7 @@ class Outcome(msgspec.Struct):
         ``"classic"`` or ``"connect"``.
     verdict
         ``"same"``; ``"different"`` output, state or error; ``"crashed"`` where Spark runs; ``"refused"`` by name;
-        ``"stricter"`` if equipoise refuses by name a value that Spark stores as another one.
+        ``"stricter"`` if Spark stores another value, which equipoise refuses by name or stores as it was given.
     difference
         The first difference; empty if there is none.
     """
@@ -89,11 +90,11 @@ def require_recorded(name: str, case: Case, found: Trace, expected: Trace) -> No
 def first_difference(one: Trace, other: Trace, one_name: str, other_name: str) -> str:
     """Return the first difference between two traces; empty if there is none. Words of errors do not count."""
     pairs: list[tuple[str, object, object]] = [
-        (f"start {number}", failure and "an error", failures and "an error")
-        for number, (failure, failures) in enumerate(zip(one.failures, other.failures, strict=True), 1)
+        (f"start {number}", "an error" if failure else "no error", "an error" if others else "no error")
+        for number, (failure, others) in enumerate(zip(one.failures, other.failures, strict=True), 1)
     ]
     both = zip(one.batches, other.batches, strict=False)
-    pairs += [(f"batch {number}", *each) for number, each in enumerate(both)]
+    pairs += [(f"batch {number}", *_not_shared(*batches)) for number, batches in enumerate(both)]
     pairs.append(("number of batches", len(one.batches), len(other.batches)))
     pairs.append(("schema", one.schema, other.schema))
     for name in sorted({*one.state, *other.state}):
@@ -104,6 +105,12 @@ def first_difference(one: Trace, other: Trace, one_name: str, other_name: str) -
     return ""
 
 
+def _not_shared(rows: list[str], others: list[str]) -> tuple[list[str], list[str]]:
+    """Return the rows of each batch that the other one lacks."""
+    missing, extra = Counter(rows) - Counter(others), Counter(others) - Counter(rows)
+    return sorted(missing.elements()), sorted(extra.elements())
+
+
 def compared(case: Case, sparks: Trace, ours: Trace) -> tuple[Verdict, str]:
     """Return the verdict on two traces, and the first difference."""
     for theirs, failure in zip(sparks.failures, ours.failures, strict=True):
@@ -111,11 +118,13 @@ def compared(case: Case, sparks: Trace, ours: Trace) -> tuple[Verdict, str]:
             if ours.by_name:
                 return ("stricter" if case.stricter else "refused"), failure
             return "crashed", failure
+    if case.meant is not None and ours.batches == [[case.meant]]:
+        return "stricter", f"stores {case.meant}"
     difference = first_difference(sparks, ours, "Spark", "equipoise")
+    if not difference and case.stricter:
+        difference = "equipoise stores what it should refuse"
     if difference:
         return "different", difference
-    if case.stricter:
-        return "different", "equipoise stores what it should refuse"
     if ours.unreadable:
-        return "refused", f"Spark's statestore and state-metadata: {ours.unreadable}; use read_state"
+        return "refused", f"Spark's statestore raises {ours.unreadable}; use read_state"
     return "same", ""

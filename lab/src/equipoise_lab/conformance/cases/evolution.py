@@ -32,6 +32,31 @@ class Versioned(BothForms):
         self.state.update(self.value)
 
 
+class Variables(BothForms):
+    """Has some of the variables ``old`` and ``new``, and deletes ``old`` if it has only the other.
+
+    Parameters
+    ----------
+    names
+        The variables it has.
+    """
+
+    def __init__(self, frames: bool, names: tuple[str, ...]) -> None:
+        super().__init__(frames)
+        self.names = names
+
+    def declare(self, handle: Any) -> None:
+        self.kept = {name: handle.getValueState(name, "n int") for name in self.names}
+        if self.names == ("new",):
+            handle.deleteIfExists("old")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        found = {name: (kept.get() or (0,))[0] for name, kept in self.kept.items()}
+        for name, kept in self.kept.items():
+            kept.update((found[name] + 1,))
+        yield key[0], text(found)
+
+
 def _names(schema: str) -> list[str]:
     return [field.split()[0].rstrip(":") for field in schema.split(", ")]
 
@@ -59,4 +84,10 @@ CASES = {
                                (Step(_ROWS), Step(_ROWS, _PLAIN)), refusal="SCHEMA_EVOLUTION", settings=_AVRO),
     "state-not-nullable": Case("A field that may not be NULL is refused", _version("n int not null", 1), (Step(_ROWS),),
                                refusal="NULLABLE", settings=_AVRO),
+    "variable-added": Case("A variable that is new at a restart", partial(Variables, names=("old",)),
+                           (Step(_ROWS), Step(_ROWS, partial(Variables, names=("old", "new"))))),
+    "variable-removed": Case("A variable that is deleted at a restart, and has no state when it comes back",
+                             partial(Variables, names=("old",)),
+                             (Step(_ROWS), Step(_ROWS, partial(Variables, names=("new",))),
+                              Step(_ROWS, partial(Variables, names=("old", "new"))))),
 }  # fmt: skip

@@ -68,11 +68,10 @@ class MissingColumn(FrameProcessor):
         yield pd.DataFrame({"id": [key[0]]})
 
 
-class EmptyFrames(FrameProcessor):
-    """Yields a frame without rows, and then one with."""
+class NullOutput(FrameProcessor):
+    """Yields NULL in every column."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        yield pd.DataFrame({"id": [], "seen": []})
         yield pd.DataFrame({"id": [key[0], None], "seen": ["x", None]})
 
 
@@ -95,6 +94,7 @@ _FEW_BYTES = {"spark.sql.execution.arrow.maxBytesPerBatch": "2"}
 _MANY_BYTES = {"spark.sql.execution.arrow.maxBytesPerBatch": "100000"}
 _ONE_ROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
 _ANY_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}
+_SEVEN_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}
 _TWO_ROWS = {"spark.sql.execution.arrow.transformWithStateInPandas.maxRecordsPerBatch": "2"}
 _DECIMAL = "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
 _INNER = "struct<n: int, x: double, words: array<string>, sizes: map<string, string>>"
@@ -122,7 +122,8 @@ CASES = {
     "chunks-any-rows": _frames("Frames of any number of rows", Chunks, settings=_ANY_ROWS),
     "chunks-any-rows-initial-state": _frames("The same with initial state", Chunks, settings=_ANY_ROWS,
                                              initial=_START),
-    "chunks-two-rows": _frames("Frames of two rows, by the operator's own setting", Chunks, settings=_TWO_ROWS),
+    "chunks-two-rows": _frames("A setting of the operator for frames of two rows, which Spark does not use", Chunks,
+                               settings=_TWO_ROWS),
     "dtypes": _frames("Dtypes of frames", Dtypes, schema=_TYPES, steps=once(_FULL)),
     "dtypes-with-null": _frames("Dtypes of frames with NULLs", Dtypes, schema=_TYPES,
                                 steps=once(_FULL, ("a", *[None] * (len(_FULL) - 1)))),
@@ -131,15 +132,17 @@ CASES = {
                               steps=once(*_ROWS)),
     "int-to-decimal-off": Case("The same without the coercion is an error", WholeNumber, once(*_ROWS), forms=PANDAS,
                                output="id string, seen decimal(10, 2)", batch=True, settings={_DECIMAL: "false"},
-                               refusal="."),
+                               refusal="Failed to convert"),
     "extra-column": _frames("An output column that the schema does not have is left out", ExtraColumn,
                             steps=once(*_ROWS)),
     "missing-column": Case("A missing output column is an error", MissingColumn, once(*_ROWS), forms=PANDAS,
-                           refusal="."),
-    "empty-frames": _frames("Frames without rows, and NULL in the output", EmptyFrames, steps=once(*_ROWS)),
+                           refusal="KeyError"),
+    "null-output": _frames("NULL in the output", NullOutput, steps=once(*_ROWS)),
+    "column-names": _frames("Frames of columns whose names are not identifiers", Dtypes, steps=once(("a", 1, 2, 3)),
+                            schema="id string, `a b` int, `class` int, `_x` int"),
     "nested-output": Case("Arrays, maps and structs in the output", NestedOutput, batches(_ROWS, _ROWS),
                           output=f"id string, words array<string>, counts map<string, string>, inner array<{_INNER}>, "
                                  f"by_word map<string, {_INNER}>"),
     "long-group": Case("A group of many rows", Sums, once(*(("a", n) for n in range(300)), ("b", 1)),
-                       settings=_TWO_ROWS),
+                       settings=_SEVEN_ROWS),
 }  # fmt: skip

@@ -88,6 +88,17 @@ def times_out(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
     yield _out((key[0], f"{seconds} at {state.getCurrentWatermarkMs()}"))
 
 
+def clock_times_out(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Time out a millisecond after the last row."""
+    if state.hasTimedOut:
+        yield _out((key[0], f"timed out with {state.get} {state.exists} {sum(1 for _ in frames)}"))
+        state.remove()
+        return
+    state.update((sum(len(frame) for frame in frames),))
+    state.setTimeoutDuration(1)
+    yield _out((key[0], f"{state.get}"))
+
+
 def whole_number(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
     """Yield a whole number for a decimal column."""
     del frames, state
@@ -126,4 +137,7 @@ CASES = {
     "group-state-event-timeout": _case("An event-time timeout", times_out, schema="id string, second int", source=at,
                                        time_mode=GroupStateTimeout.EventTimeTimeout,
                                        steps=batches((("a", 1), ("b", 2)), (("c", 40),))),
+    "group-state-clock-timeout": _case("A processing-time timeout", clock_times_out,
+                                       time_mode=GroupStateTimeout.ProcessingTimeTimeout,
+                                       steps=batches(_ROWS, (("b", 4),), (("c", 5),))),
 }  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
-from equipoise_lab.conformance.case import OUTPUT, Case, Initial, Step, batches, once
+from equipoise_lab.conformance.case import Case, Initial, Step, batches, once
 from equipoise_lab.conformance.cases.lists_and_maps import Lists, Maps, MapsForAYear
 from equipoise_lab.conformance.cases.values import HighReadings
 from equipoise_lab.conformance.processors import BothForms, text
@@ -66,6 +66,7 @@ class SumsAndList(Sums):
 
 
 _FIRST, _SECOND = (("a", 1), ("a", 2), ("b", 3)), (("a", 4), ("c", 5))
+_READINGS = batches((("a", 120), ("a", 46), ("b", 146)), (("a", 123), ("c", 5)))
 _START = Initial("id string, start int", (("a", 100), ("c", 200)))
 _THREE = "n int, id string, m int, other string"
 _APART = once((1, "a", 0, "x"), (2, "a", 0, "x"), (3, "b", 0, "y"), (4, "a", 0, "y"))
@@ -104,6 +105,6 @@ CASES = {
                                            time_mode="processingTime", spark_reads=True, initial=_START),
     "spark-reads-lists": Case("Spark's statestore and state-metadata: lists", Lists, batches(_FIRST, _SECOND),
                               time_mode="processingTime", spark_reads=True),
-    "spark-reads-changes": Case("Spark's statestore: changes of values", HighReadings, batches(_FIRST, _SECOND),
-                                time_mode="processingTime", spark_reads=True, output=OUTPUT),
+    "spark-reads-changes": Case("Spark's statestore: changes of values", HighReadings, _READINGS,
+                                time_mode="processingTime", spark_reads=True),
 }  # fmt: skip

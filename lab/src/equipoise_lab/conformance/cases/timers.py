@@ -160,7 +160,7 @@ CASES = {
                            batches((("a", 1), ("a", 2), ("b", 30), ("b", 31)), (("c", 61), ("c", 90))),
                            schema=_EVENTS, source=at_two_watermarks, time_mode="eventTime"),
     "timer-without-clock": Case("A timer with the time mode none is an error", TimerWithoutClock, _LATE,
-                                refusal="imer", schema=_EVENTS),
+                                refusal="INVALID_TIME_MODE", schema=_EVENTS),
     "chained": Case("A second operator counts by the event time of the output", EventOut, _CHAIN, schema=_EVENTS,
                     output="id string, at timestamp", source=at, time_mode="eventTime", output_mode="append",
                     event_time="at", counted_by=("at",)),
