@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +14,7 @@ from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.owned_groups import OwnedGroups
-from equipoise.spark.stream.runners import Runner
+from equipoise.spark.stream.runners import Runner, wrong_result
 from equipoise.state.cache import GroupCache
 from equipoise.state.codec import KeyCodec
 from equipoise.storage import Storage
@@ -47,7 +48,14 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
     tail_groups = sum(name[0] == "t" for name in batch_spec.groups)
     meter = LoadMeter(len(batch_spec.groups), tail_groups)
     with (
-        Outputs(storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone) as outputs,
+        Outputs(
+            storage,
+            batch_spec.version,
+            batch_spec.output_schema,
+            batch_spec.timezone,
+            batch_spec.worker,
+            partial(wrong_result, batch_spec),
+        ) as outputs,
         OwnedGroups(
             batch_spec, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)
         ) as groups,
