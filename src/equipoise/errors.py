@@ -15,7 +15,7 @@
     ├── LogBrokenError         (RuntimeError)    LOG_BROKEN           a gap in the log, or two halves that differ
     ├── FencedError            (RuntimeError)    FENCED               another query has taken over the checkpoint
     ├── CheckpointInUseError   (RuntimeError)    CHECKPOINT_IN_USE    a query is running on this checkpoint
-    ├── UserFunctionError      (RuntimeError)    USER_FUNCTION        a function of the user raised
+    ├── UserFunctionError      (RuntimeError)    USER_FUNCTION        a function of the user failed
     ├── FeedError              (OSError)         FEED_FAILED          tuples cannot be received
     ├── ServerError            (OSError)         SERVER_FAILED        an address cannot be listened on
     ├── SparkUnavailableError  (RuntimeError)    SPARK_UNAVAILABLE    pyspark or Java is missing or too old
@@ -108,7 +108,7 @@ class CheckpointInUseError(EquipoiseError, RuntimeError):
 
 
 class UserFunctionError(EquipoiseError, RuntimeError):
-    """A function of the user raised an exception."""
+    """A function of the user raised an exception, or gave a result that does not fit."""
 
     code = "USER_FUNCTION"
 

@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import InvalidArgumentError, LogBrokenError, UserFunctionError
+from equipoise import LogBrokenError, UserFunctionError
 from equipoise.spark import batch_log, read_state
 from equipoise.spark.stream import jobs, sinks
 from equipoise.spark.stream.placement import Placement
@@ -219,26 +219,17 @@ class WrongOutput(AllTypes):
 
 
 @pytest.mark.parametrize(
-    ("frame", "error", "said"),
+    ("frame", "said"),
     [
-        (
-            pd.DataFrame({"k": ["a"]}),
-            InvalidArgumentError,
-            r"^the function yielded columns \['k'\], but outputSchema has .*; n missing",
-        ),
+        (pd.DataFrame({"k": ["a"]}), r"the function yielded columns \['k'\], but outputSchema has .*: n is missing"),
         (
             pd.DataFrame({"k": ["a"], "n": ["x"]}),
-            InvalidArgumentError,
-            "^column 'n' that the function yielded does not fit outputSchema .int64.",
+            "column 'n' that the function yielded does not fit .*int64",
         ),
-        (
-            [("a", 1)],
-            UserFunctionError,
-            "^InvalidArgumentError in handleInputRows: the function must yield pandas DataFrames, got a list",
-        ),
+        ([("a", 1)], "it must yield pandas DataFrames, got a list"),
     ],
     ids=["missing", "wrong type", "no frame"],
 )
-def test_outputs_that_do_not_fit_are_told(feed, ours, frame, error, said):
-    with pytest.raises(error, match=said):
+def test_outputs_that_do_not_fit_are_described(feed, ours, frame, said):
+    with pytest.raises(UserFunctionError, match=f"^WrongOutput.handleInputRows gave a wrong result: {said}"):
         ours(feed("k string, v int", [("a", 1)]).stream(), "k", WrongOutput(frame), "k string, n long", 1)

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from equipoise import decimals
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.pandas_rows import rows_to_arrow, to_arrow, to_pandas
+from equipoise.spark.rows.arrow_rows import rows_to_arrow, to_arrow
+from equipoise.spark.rows.pandas_rows import to_pandas
 from equipoise.spark.rows.schemas import Schemas
 from equipoise.spark.rows.user_functions import argument_count
 from equipoise.state.codec import RowCodec, row_codec

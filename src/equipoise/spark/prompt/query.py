@@ -114,7 +114,7 @@ def microbatch(
         retain=retain,
     )
     columns = schemas.arrow(outputSchema).names
-    processor: Any = reduce if length is None else WindowProcessor(reduce, schema, columns, length, step)
+    processor: Any = reduce if length is None else WindowProcessor(reduce, schema, length, step)
     code = UserCode(schemas, processor, columns, "none")
     if length is not None:
         code.runner = TaskCode(WindowRunner, processor, code.name)

@@ -16,7 +16,7 @@ from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.rows.pandas_rows import key_shower
 from equipoise.spark.stream.batch_spec import BatchSpec
-from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.outputs import Call, Outputs
 from equipoise.spark.stream.runners import KeyShower, ProcessorRunner, failed
 from equipoise.state.codec import row_codec
 from equipoise.state.entries import parse_entry
@@ -37,16 +37,12 @@ class WindowProcessor(StatefulProcessor):
         The user's aggregator.
     schema
         ``StructType.jsonValue()`` of its buffer.
-    columns
-        Names of the output columns.
     length, slide
         Batches that a window covers, and from one result to the next.
     """
 
-    def __init__(
-        self, aggregator: Aggregator, schema: dict[str, Any], columns: list[str], length: int, slide: int
-    ) -> None:
-        self._aggregator, self._schema, self._columns = aggregator, schema, columns
+    def __init__(self, aggregator: Aggregator, schema: dict[str, Any], length: int, slide: int) -> None:
+        self._aggregator, self._schema = aggregator, schema
         self.length, self.slide = length, slide
         self.version = 0
         """Version that the current batch commits; set by the runner."""
@@ -84,10 +80,6 @@ class WindowProcessor(StatefulProcessor):
             self._window.update((kept, left))
         return aggregator.finish(key, kept)
 
-    def frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
-        """Return output rows as a frame."""
-        return pd.DataFrame(rows, columns=self._columns)
-
     def close(self) -> None:
         """Nothing to clean up."""
 
@@ -109,7 +101,6 @@ class WindowRunner(ProcessorRunner):
         """Advance the windows of all keys of a group."""
         handle, window = self._handle, self._window
         handle.set_group(view)
-        found = []
         for name, _ in list(view.scan(_ENTRIES)):
             entry = parse_entry(name)
             if entry.tag != self._tag:
@@ -120,6 +111,4 @@ class WindowRunner(ProcessorRunner):
             except Exception as error:
                 raise failed(self._batch_spec, "finish", entry.fingerprint, error) from error
             if row is not None:
-                found.append(row)
-        if found:
-            outputs.add_frame(window.frame(found))
+                outputs.add_values(row, Call(self._function("finish"), entry.fingerprint))

@@ -1,4 +1,4 @@
-"""Convert Arrow to pandas and back, with timestamps in the session's time zone, as in Spark's Python functions."""
+"""Convert Arrow to pandas, with timestamps in the session's time zone, as in Spark's Python functions."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Row
 
-from equipoise.errors import InvalidArgumentError
-from equipoise.readable import count_text
-
 _WIDE = {pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64()}
-_ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
 PANDAS_NULLS = {
     **dict.fromkeys(("byte", "short", "integer", "long", "float", "double"), float("nan")),
     "timestamp": pd.NaT,
@@ -276,98 +272,3 @@ def _instants(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if pa.types.is_struct(kind):
         return lambda values: _stepped(values, steps)
     return lambda values: _stepped(values, steps * len(values))
-
-
-def to_arrow(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> pa.Table:
-    """Convert the frames that a user function yielded to one table of the declared schema.
-
-    Columns are matched by name if they have names, else by position, as Spark does.
-    """
-    frames = [frame for frame in frames if len(frame.columns)]
-    if not frames:
-        return schema.empty_table()
-    names = frames[0].columns.tolist()
-    same = all(frame.columns.tolist() == names for frame in frames)
-    alike = [frames] if same else [[frame] for frame in frames]
-    return pa.concat_tables([_table(each, schema, timezone) for each in alike])
-
-
-def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: str) -> pa.Table:
-    """Convert tuples to one table of the declared schema; pandas converts timestamps and what Arrow cannot."""
-    for row in rows:
-        if len(row) != len(schema):
-            raise InvalidArgumentError(
-                f"the function gave {count_text(len(row), 'value')}, but outputSchema has {schema.names}; give one for "
-                "each column"
-            )
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.Table.from_arrays(
-        [_values(column, field, timezone) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
-
-
-def dicts_to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Convert dicts to one table of the declared schema, as ``transformWithState`` converts ``Row``.
-
-    A name that a row lacks is NULL, a name that the schema lacks is left out, and a timestamp without a zone is UTC.
-    """
-    columns = []
-    for field in schema:
-        try:
-            columns.append(pa.array([row.get(field.name) for row in rows], field.type))
-        except _ARROW_ERRORS as error:
-            raise _misfit(field, error) from error
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _values(column: Sequence[Any], field: pa.Field, timezone: str) -> pa.Array:
-    if pa.types.is_timestamp(field.type):
-        return _array(pd.Series(column), field, timezone)
-    try:
-        return pa.array(column, field.type)
-    except _ARROW_ERRORS:
-        return _array(pd.Series(column), field, timezone)  # takes 3.0 for a whole number and NaN for NULL
-
-
-def _misfit(field: pa.Field, error: Exception) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"column {field.name!r} that the function yielded does not fit outputSchema ({field.type}): {error}; convert "
-        "it in the function, or change outputSchema"
-    )
-
-
-def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str) -> pa.Table:
-    frame = frames[0] if len(frames) == 1 else _concatenated(frames)
-    named = all(isinstance(label, str) for label in frame.columns)
-    missing = sorted(set(schema.names) - set(frame.columns)) if named else []
-    if missing or len(frame.columns) != len(schema):
-        raise InvalidArgumentError(
-            f"the function yielded columns {list(frame.columns)}, but outputSchema has {schema.names}; "
-            + (f"{', '.join(missing)} missing, yield a column for each" if missing else "yield exactly those")
-        )
-    columns = [frame[field.name] if named else frame.iloc[:, place] for place, field in enumerate(schema)]
-    return pa.Table.from_arrays(
-        [_array(column, field, timezone) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
-
-
-def _concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate frames with equal labels.
-
-    They get the same index object first: comparing labels would take most of the time of small frames.
-    """
-    labels = frames[0].columns
-    for frame in frames:
-        frame.columns = labels
-    return pd.concat(frames, ignore_index=True)
-
-
-def _array(column: Any, field: pa.Field, timezone: str) -> pa.Array:
-    try:
-        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            column = pd.to_datetime(column)
-            if column.dt.tz is None:
-                column = column.dt.tz_localize(timezone, ambiguous=False, nonexistent="shift_forward")
-        return pa.Array.from_pandas(column, type=field.type)
-    except (ValueError, TypeError, NotImplementedError) as error:  # bases of the errors of Arrow and pandas
-        raise _misfit(field, error) from error

@@ -38,11 +38,11 @@ def traced(error: Exception) -> str:
 def raised_at(error: Exception, what: str = "") -> str:
     """Return the last place in the user's code that an exception passed through, in brackets; empty without one.
 
-    The name of the function there is left out if it is ``what``.
+    The name of the function there is left out if ``what`` ends with it.
     """
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_PACKAGE)]
     own = [each for each in frames if each.filename == frames[0].filename]  # not the libraries that it calls
     if not own:
         return ""
-    function = "" if own[-1].name == what else f", in {own[-1].name}"
+    function = "" if own[-1].name == what.rpartition(".")[2] else f", in {own[-1].name}"
     return f" ({own[-1].filename}, line {own[-1].lineno}{function})"

@@ -197,8 +197,8 @@ class GroupStateRunner(ProcessorRunner):
     """
 
     def __init__(self, processor: GroupStateProcessor, batch_spec: BatchSpec) -> None:
-        super().__init__(processor, batch_spec)
         self._group_state = processor
+        super().__init__(processor, batch_spec)
         processor.has_watermark = batch_spec.event_time is not None
         watermark_ms = batch_spec.watermark_ms if processor.has_watermark else GroupState.NO_TIMESTAMP
         self._times = TimerValues(batch_spec.time_ms, watermark_ms)  # in every time mode, unlike those of a processor

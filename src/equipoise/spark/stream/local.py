@@ -20,8 +20,9 @@ from equipoise.adapt import Policy
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal
+from equipoise.spark.rows.arrow_rows import to_arrow
 from equipoise.spark.rows.ddl import parse_ddl
-from equipoise.spark.rows.pandas_rows import to_arrow, to_pandas
+from equipoise.spark.rows.pandas_rows import to_pandas
 from equipoise.spark.rows.schemas import as_struct
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.engine import Engine, wall_clock

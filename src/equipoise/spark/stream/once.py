@@ -23,11 +23,12 @@ from equipoise.spark.rows.columns import FINGERPRINT, GROUP, INITIAL_STATE
 from equipoise.spark.rows.keys import Key, as_column, fingerprint_column, named_key
 from equipoise.spark.rows.runs import Runs, cut
 from equipoise.spark.rows.schemas import SparkSchemas
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.pipeline import InitialState, initial_state, key_schema, storable_schema
-from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory
+from equipoise.spark.stream.runners import ProcessorRunner, RunnerFactory, wrong_result
 from equipoise.spark.stream.user_code import Form, UserCode, require_processor
 from equipoise.spark.stream.writer import output_mode
 from equipoise.state.codec import KeyCodec
@@ -89,6 +90,7 @@ def run_once(
         key_schema=key_schema(df, key),
         output_schema=schemas.arrow(output),
         timezone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+        worker=WorkerOptions.of_session(spark),
         state_schema=code.state_arrow,
     )
     rows = _numbered(df, df, key, initial)
@@ -162,7 +164,7 @@ def _task(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         processing = runner(spec)
         assert isinstance(processing, ProcessorRunner)  # noqa: S101 - this tells the type checker
-        outputs = Outputs(spec.output_schema, spec.timezone)
+        outputs = Outputs(spec.output_schema, spec.timezone, spec.worker, partial(wrong_result, spec))
         for _, bucket in groupby(_sections(batches, spec, before), key=lambda runs: _number(runs) // 2):
             view = GroupTransaction(EmptyReader())
             state = partial(_state, view)

@@ -1,8 +1,8 @@
 """Collect the output rows of a task, and write them to one Parquet file, which appears when it is complete."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pandas as pd
 import pyarrow as pa
@@ -12,12 +12,28 @@ from pyspark.sql import Row
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.names import unique_name
-from equipoise.spark.rows.pandas_rows import dicts_to_arrow, rows_to_arrow, to_arrow
+from equipoise.spark.rows.arrow_rows import dicts_to_arrow, rows_to_arrow, to_arrow
+from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage, Written
 
 FOLDER = "outputs"
 _ROWS_AT_A_TIME = 50_000
+
+
+class Call(NamedTuple):
+    """A call of the user's function: its name, and the fingerprint of its key."""
+
+    function: str
+    fingerprint: int
+
+
+WrongResult = Callable[[Call, InvalidArgumentError], Exception]
+"""Returns the error to raise for a result that does not fit."""
+
+
+def _as_found(call: Call, error: InvalidArgumentError) -> Exception:  # noqa: ARG001 - other callers name the function
+    return error
 
 
 class Outputs:
@@ -27,43 +43,58 @@ class Outputs:
     ----------
     schema
         Schema of the rows.
-    timezone
-        The session's time zone.
+    timezone, options
+        The session's time zone, and its other settings for user functions.
+    wrong_result
+        Returns the error to raise for a result that does not fit, from the call that gave it.
     not_late
         Event-time column, and the milliseconds since 1970 that its values must exceed; ``None``: no rows are late.
     """
 
-    def __init__(self, schema: pa.Schema, timezone: str, *, not_late: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        timezone: str,
+        options: WorkerOptions | None = None,
+        wrong_result: WrongResult = _as_found,
+        *,
+        not_late: tuple[str, int] | None = None,
+    ) -> None:
         self._schema = schema
         self._timezone = timezone
+        self._options = options or WorkerOptions()
+        self._wrong_result = wrong_result
         self._not_late = not_late
-        self._frames: list[pd.DataFrame] = []
-        self._values: list[tuple[Any, ...]] = []
-        self._dicts: list[dict[str, Any]] = []
+        self._frames: list[tuple[pd.DataFrame, Call]] = []
+        self._values: list[tuple[tuple[Any, ...], Call]] = []
+        self._dicts: list[tuple[dict[str, Any], Call]] = []
         self._pending = 0
         self._tables: list[pa.Table] = []
 
-    def add_frame(self, frame: pd.DataFrame) -> None:
-        """Add a frame that a function yielded."""
+    def add_frame(self, frame: pd.DataFrame, call: Call) -> None:
+        """Add a copy of a frame that a function yielded; the function may go on to change its own."""
         if not isinstance(frame, pd.DataFrame):
-            raise InvalidArgumentError(f"the function must yield pandas DataFrames, got a {type(frame).__name__}")
+            raise self._wrong_result(
+                call, InvalidArgumentError(f"it must yield pandas DataFrames, got a {type(frame).__name__}")
+            )
         if len(frame):
-            self._frames.append(frame)
+            self._frames.append((frame.copy(), call))
             self._count(len(frame))
 
-    def add_values(self, values: tuple[Any, ...]) -> None:
+    def add_values(self, values: tuple[Any, ...], call: Call) -> None:
         """Add a row, a tuple with a value for each column."""
-        self._values.append(values)
+        self._values.append((values, call))
         self._count(1)
 
-    def add_row(self, row: Row) -> None:
+    def add_row(self, row: Row, call: Call) -> None:
         """Add a ``Row`` that a function yielded; its fields are matched by name, as Spark does."""
         if not isinstance(row, Row) or not hasattr(row, "__fields__"):
             shown = "a Row without names" if isinstance(row, Row) else f"a {type(row).__name__}"
-            raise InvalidArgumentError(
-                f"the function must yield Rows with named fields, such as Row(key=..., n=...), got {shown}"
+            raise self._wrong_result(
+                call,
+                InvalidArgumentError(f"it must yield Rows with named fields, such as Row(key=..., n=...), got {shown}"),
             )
-        self._dicts.append(row.asDict(recursive=True))
+        self._dicts.append((row.asDict(recursive=True), call))
         self._count(1)
 
     def add_table(self, table: pa.Table) -> None:
@@ -87,11 +118,25 @@ class Outputs:
         frames, values, dicts = self._frames, self._values, self._dicts
         self._frames, self._values, self._dicts, self._pending = [], [], [], 0
         if frames:
-            self._write(to_arrow(frames, self._schema, self._timezone))
+            self._add(frames, lambda each: to_arrow(each, self._schema, self._timezone, self._options))
         if values:
-            self._write(rows_to_arrow(values, self._schema, self._timezone))
+            self._add(values, lambda each: rows_to_arrow(each, self._schema, self._timezone))
         if dicts:
-            self._write(dicts_to_arrow(dicts, self._schema))
+            self._add(dicts, lambda each: dicts_to_arrow(each, self._schema))
+
+    def _add(self, results: Sequence[tuple[Any, Call]], convert: Callable[[Sequence[Any]], pa.Table]) -> None:
+        """Write results, converted together; if that fails, each alone, so that the error names the right call."""
+        try:
+            table = convert([result for result, _ in results])
+        except InvalidArgumentError:
+            table = pa.concat_tables([self._one(result, call, convert) for result, call in results])
+        self._write(table)
+
+    def _one(self, result: Any, call: Call, convert: Callable[[Sequence[Any]], pa.Table]) -> pa.Table:
+        try:
+            return convert([result])
+        except InvalidArgumentError as error:
+            raise self._wrong_result(call, error) from error
 
     def _write(self, table: pa.Table) -> None:
         if self._not_late is not None:
@@ -110,9 +155,7 @@ class FileOutputs(Outputs):
         Version that the batch commits.
     schema
         Schema of the rows.
-    timezone
-        The session's time zone.
-    not_late
+    timezone, options, wrong_result, not_late
         As for ``Outputs``.
     """
 
@@ -122,10 +165,12 @@ class FileOutputs(Outputs):
         version: int,
         schema: pa.Schema,
         timezone: str,
+        options: WorkerOptions | None = None,
+        wrong_result: WrongResult = _as_found,
         *,
         not_late: tuple[str, int] | None = None,
     ) -> None:
-        super().__init__(schema, timezone, not_late=not_late)
+        super().__init__(schema, timezone, options, wrong_result, not_late=not_late)
         self._storage = storage
         self._path = f"{FOLDER}/{version:020d}/{unique_name()}.parquet"
         self._rows = 0

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedRows
 from equipoise.spark.rows.pandas_rows import timer_key_shower
 from equipoise.spark.rows.runs import Runs
-from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.outputs import Call, Outputs
 from equipoise.spark.stream.runners import KeyShower, ProcessorRunner
 
 
@@ -34,7 +34,7 @@ class RowRunner(ProcessorRunner):
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
         return KeyedRows(rows, self._batch_spec.key_fields)
 
-    def _adder(self, outputs: Outputs) -> Callable[[Any], None]:
+    def _adder(self, outputs: Outputs) -> Callable[[Any, Call], None]:
         return outputs.add_row
 
     def _input(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
@@ -21,7 +22,7 @@ from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.outputs import Outputs
+from equipoise.spark.stream.outputs import Call, Outputs
 from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
@@ -81,14 +82,14 @@ class ProcessorRunner(Runner):
             error=StateVariableError,
         )
         self._times = TimerValues(*self._handle.timer_values())
-        with naming_function(batch_spec, "init"):
+        with naming_function(batch_spec, self._function("init")):
             processor.init(self._handle)  # type: ignore[arg-type]  # the same methods, over our own store
             self._handle.finish_init()
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``handleInputRows`` once for each key, or ``handleInitialState`` for each of its frames."""
         initial, keyed = self._batch_spec.initial, self._keyed(rows)
-        what = "handleInitialState" if initial else self._function("handleInputRows")
+        function = self._function("handleInitialState" if initial else "handleInputRows")
         clock, current = time.perf_counter, -1
         measured: list[tuple[int, int, int, float]] = []
         handle, shown, counts_partial_buffers = self._handle, self._shown, self._batch_spec.counts_partial_buffers
@@ -100,12 +101,10 @@ class ProcessorRunner(Runner):
                 handle.set_group(view_of(group))
                 current = group
             handle.set_key(fingerprint, encoded)
-            start = clock()
-            try:
-                for made in call(shown(key), frames, self._times):
-                    add(made)
-            except Exception as error:
-                raise failed(self._batch_spec, what, fingerprint, error) from error
+            start, this = clock(), Call(function, fingerprint)
+            with self._naming(this):
+                for made in self._results(call(shown(key), frames, self._times), this):
+                    add(made, this)
             for _ in frames:
                 pass
             seconds = clock() - start
@@ -118,20 +117,20 @@ class ProcessorRunner(Runner):
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """Call ``handleExpiredTimer`` for each due timer."""
         self._handle.set_group(view)
-        add = self._adder(outputs)
+        add, function = self._adder(outputs), self._function("handleExpiredTimer")
         for fingerprint, encoded, expiry in self._handle.due_timers():
             self._handle.set_key(fingerprint, encoded)
             key = self._timer_key(self._keys.decode_key(encoded))
-            try:
-                for made in self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry)):
-                    add(made)
-            except Exception as error:
-                raise failed(self._batch_spec, self._function("handleExpiredTimer"), fingerprint, error) from error
+            this = Call(function, fingerprint)
+            with self._naming(this):
+                made = self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry))
+                for each in self._results(made, this):
+                    add(each, this)
             self._handled(expiry)
 
     def close(self) -> None:
         """Call ``close``."""
-        with naming_function(self._batch_spec, "close"):
+        with naming_function(self._batch_spec, self._function("close")):
             self._processor.close()
 
     def turn_to(self, batch_spec: BatchSpec) -> None:
@@ -154,7 +153,25 @@ class ProcessorRunner(Runner):
             return shown, shown
         return key_shower(schema, timezone, PANDAS_NULLS), timer_key_shower(schema, timezone)
 
-    def _adder(self, outputs: Outputs) -> Callable[[Any], None]:
+    @contextmanager
+    def _naming(self, call: Call) -> Iterator[None]:
+        """Name the call in the error of the user's code."""
+        try:
+            yield
+        except UserFunctionError:
+            raise  # a wrong result, whose error names the call
+        except Exception as error:
+            raise failed(self._batch_spec, call.function, call.fingerprint, error) from error
+
+    def _results(self, made: Any, call: Call) -> Iterable[Any]:
+        """Return what a call gave if it can be iterated over: the results of a generator, or a list of them."""
+        if isinstance(made, Iterable) and not isinstance(made, pd.DataFrame | Row | str):
+            return made
+        shown = "None" if made is None else f"an object of type {type(made).__name__}"
+        error = f"it returned {shown}, expected an iterator; yield the results, or return a list of them, such as []"
+        raise wrong_result(self._batch_spec, call, InvalidArgumentError(error))
+
+    def _adder(self, outputs: Outputs) -> Callable[[Any, Call], None]:
         """Return the function that adds an output of the processor."""
         return outputs.add_values if isinstance(self._processor, AggregatorProcessor) else outputs.add_frame
 
@@ -167,7 +184,9 @@ class ProcessorRunner(Runner):
 
     def _function(self, method: str) -> str:
         """Return the name of the user's function behind a method of the processor, for messages."""
-        return method
+        if isinstance(self._processor, AggregatorProcessor):
+            return type(self._processor.aggregator).__name__  # the place of the error names its method
+        return f"{type(self._processor).__name__}.{method}"
 
     def _initial(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
         for frame in frames:
@@ -229,29 +248,42 @@ def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> No
 
 def failed(batch_spec: BatchSpec, what: str, fingerprint: int, error: Exception) -> UserFunctionError:
     """Return the error to raise when the user's code failed for a key, with a filter that finds the key."""
+    whom, hint = _found_by(batch_spec, fingerprint)
+    return failed_for(batch_spec, what, whom, error, hint)
+
+
+def wrong_result(batch_spec: BatchSpec, call: Call, error: InvalidArgumentError) -> UserFunctionError:
+    """Return the error to raise when a result of the user's code does not fit."""
+    whom, hint = _found_by(batch_spec, call.fingerprint)
+    return UserFunctionError(f"{call.function} gave a wrong result: {error}\n{_called(batch_spec, whom)}{hint}")
+
+
+def _found_by(batch_spec: BatchSpec, fingerprint: int) -> tuple[str, str]:
+    """Return the name of a key in messages, and how to find it."""
     columns = ", ".join(_quoted(field["name"]) for field in batch_spec.key_schema["fields"])
     found = f'where("xxhash64({columns}) = {fingerprint}")'
-    return failed_for(
-        batch_spec,
-        what,
+    return (
         f" for the key with the fingerprint {fingerprint_text(fingerprint)}",
-        error,
         f" To see the key, filter the input{' or read_state(checkpoint)' if batch_spec.location else ''} with {found}.",
+    )
+
+
+def _called(batch_spec: BatchSpec, whom: str) -> str:
+    if not batch_spec.location:  # a batch DataFrame
+        initial = " with the initial state" if batch_spec.initial else ""
+        return f"It was called{whom}{initial}. Correct the function and run the job again."
+    where = "with the initial state" if batch_spec.initial else f"in batch {batch_spec.batch}"
+    return (
+        f"It was called{whom} {where}, of which nothing was committed. Correct the function and start the query again "
+        "on the same checkpoint."
     )
 
 
 def failed_for(batch_spec: BatchSpec, what: str, whom: str, error: Exception, hint: str = "") -> UserFunctionError:
     """Return the error to raise when the user's code failed: the user's exception and line, then what to do."""
-    where = "with the initial state" if batch_spec.initial else f"in batch {batch_spec.batch}"
-    done = (
-        f"It was called{whom} {where}, of which nothing was committed. Correct the function and start the query again"
-    )
-    done += " on the same checkpoint."
-    if not batch_spec.location:
-        done = f"It was called{whom}{' with the initial state' if batch_spec.initial else ''}. "
-        done += "Correct the function and run the job again."
     return UserFunctionError(
-        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n{done}{hint}\n{traced(error)}"
+        f"{type(error).__name__} in {what}{raised_at(error, what)}: {error}\n"
+        f"{_called(batch_spec, whom)}{hint}\n{traced(error)}"
     )
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +14,7 @@ from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import FileOutputs
 from equipoise.spark.stream.owned_groups import OwnedGroups
-from equipoise.spark.stream.runners import Runner
+from equipoise.spark.stream.runners import Runner, wrong_result
 from equipoise.state.cache import GroupCache
 from equipoise.state.codec import KeyCodec
 from equipoise.storage import Storage
@@ -48,7 +49,13 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
     meter = LoadMeter(len(batch_spec.groups), tail_groups)
     with (
         FileOutputs(
-            storage, batch_spec.version, batch_spec.output_schema, batch_spec.timezone, not_late=batch_spec.not_late
+            storage,
+            batch_spec.version,
+            batch_spec.output_schema,
+            batch_spec.timezone,
+            batch_spec.worker,
+            partial(wrong_result, batch_spec),
+            not_late=batch_spec.not_late,
         ) as outputs,
         OwnedGroups(
             batch_spec, source.partition, storage, cache, meter, lambda view: runner.expire(view, outputs)

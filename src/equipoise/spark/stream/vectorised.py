@@ -130,7 +130,7 @@ class VectorRunner(Runner):
             output = self._stored_rows(batch) if self._batch_spec.initial else self._process(batch, runs)
             self._store(batch, spans)
             if output is not None:
-                outputs.add_table(_shaped(output, self._batch_spec.output_schema))
+                outputs.add_table(output)
             seconds = time.perf_counter() - start
             meter.add(runs.groups, runs.fingerprints, runs.lengths, runs.lengths * (seconds / runs.rows.num_rows))
 
@@ -139,12 +139,13 @@ class VectorRunner(Runner):
 
     def close(self) -> None:
         """Call ``close``."""
-        with naming_function(self._batch_spec, "close"):
+        with naming_function(self._batch_spec, f"{type(self._processor).__name__}.close"):
             self._processor.close()
 
     def _process(self, batch: KeyBatch, runs: Runs) -> pa.Table | None:
         try:
-            return self._processor.process(batch)
+            output = self._processor.process(batch)
+            return None if output is None else _shaped(output, self._batch_spec.output_schema)
         except Exception as error:
             raise self._failed(runs, error) from error
 
@@ -219,7 +220,12 @@ class VectorRunner(Runner):
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionError:
         first, last = (fingerprint_text(int(runs.fingerprints[at])) for at in (0, -1))
         keys = count_text(len(runs), "key")
-        return failed_for(self._batch_spec, "process", f" for {keys} (fingerprints {first} to {last})", error)
+        return failed_for(
+            self._batch_spec,
+            f"{type(self._processor).__name__}.process",
+            f" for {keys} (fingerprints {first} to {last})",
+            error,
+        )
 
 
 def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -10,7 +10,8 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError
-from equipoise.spark.rows.pandas_rows import dicts_to_arrow, to_arrow, to_pandas
+from equipoise.spark.rows.arrow_rows import dicts_to_arrow, to_arrow
+from equipoise.spark.rows.pandas_rows import to_pandas
 from equipoise.spark.stream.local import LocalSchemas, SchemaLike
 from equipoise.spark.testing.live_handle import HandleForTests, LiveHandle, unsupported
 from equipoise.spark.testing.output_rows import rows_of
