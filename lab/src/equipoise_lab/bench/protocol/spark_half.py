@@ -79,8 +79,9 @@ class SimulatedSpark:
             finished = batch
 
     def _plan(self, batch: int, rows: range) -> None:
+        facts = {"batchWatermarkMs": 0, "batchTimestampMs": self._clock()}
         offsets = {"first": rows.start, "end": rows.stop}
-        text = f"v1\n{json.dumps({'batchTimestampMs': self._clock()})}\n{json.dumps(offsets)}"
+        text = f"v1\n{json.dumps(facts)}\n{json.dumps(offsets)}"
         self._create(f"{OFFSETS}/{batch}", text.encode())
 
     def _range(self, batch: int) -> range:
