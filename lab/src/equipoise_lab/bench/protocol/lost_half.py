@@ -32,7 +32,8 @@ def _foreign(now: Halves, _copy: Halves, head: int, _copied: int) -> Halves | No
     """The last committed batch was planned at another time, with other rows."""
     path = f"{OFFSETS}/{head - 1}"
     rows = range_of(now[path])
-    text = f"v1\n{json.dumps({'batchWatermarkMs': 0, 'batchTimestampMs': 1})}\n{json.dumps({'first': rows.start, 'end': rows.stop + 1})}"
+    facts = {"batchWatermarkMs": 0, "batchTimestampMs": 1}
+    text = f"v1\n{json.dumps(facts)}\n{json.dumps({'first': rows.start, 'end': rows.stop + 1})}"
     return {each: data for each, data in now.items() if each != f"{OFFSETS}/{head}"} | {path: text.encode()}
 
 
