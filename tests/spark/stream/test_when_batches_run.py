@@ -7,7 +7,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError
 from equipoise.spark import balance
-from equipoise.spark.stream.ticks import LastBatch, TickReader
+from equipoise.spark.stream.ticks import LastBatch, TickReader, with_ticks
 
 SCHEMA = "k string, s long"
 OUT = "k string, what string, at long, watermark long"
@@ -179,3 +179,11 @@ def test_ticks_of_processing_time_end_with_available_now(tmp_path):
     assert reader.latestOffset({"ticks": 7}, None) == {"ticks": 8}
     reader.prepareForTriggerAvailableNow()
     assert reader.latestOffset({"ticks": 8}, None) == {"ticks": 8}
+
+
+def test_two_sessions_of_a_process_run_queries_with_clocks(spark, tmp_path):
+    for place, session in enumerate([spark, spark.newSession()]):
+        last = LastBatch(f"equipoise-{place}", str(tmp_path))
+        stream = session.readStream.format("rate").load().select("value")
+        ticking = with_ticks(stream, str(tmp_path), last, ["eventTime"], paced=False)
+        assert ticking.schema.names == ["value"]

@@ -3,7 +3,8 @@
 Spark runs a batch without new rows after a batch that has moved the watermark, so that timers fire, and with
 processing-time timers at every trigger. It asks the operators of the plan whether they need one, and it does not know
 an operator that runs in ``foreachBatch``. The stream is therefore united with the source ``equipoise_ticks``, which has
-no rows. Its offset is a number of ticks; where a batch is due, it grows by one.
+no rows. Its offset is a number of ticks; where a batch is due, it grows by one. Each query registers the source under
+a name of its own, because Spark refuses a name that another session of the process has registered.
 
 Whether the watermark has moved is read from what Spark has recorded about the last batch. The source runs in a Python
 process beside the driver, and learns the number of that batch from a small local file. On Classic the driver deletes
@@ -128,11 +129,6 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
 class Ticks(DataSource):
     """The data source; made by Spark."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Name of the format."""
-        return NAME
-
     def schema(self) -> str:
         """Return one column, which never has a value."""
         return "tick boolean"
@@ -163,8 +159,15 @@ def with_ticks(
         Whether the trigger has an interval. Without one, batches for processing-time timers are a second apart.
     """
     spark = stream.sparkSession
-    spark.dataSource.register(Ticks)
-    ticks = spark.readStream.format(NAME).options(
+    source = f"{NAME}_{last.name}"
+
+    class Named(Ticks):
+        @classmethod
+        def name(cls) -> str:
+            return source
+
+    spark.dataSource.register(Named)
+    ticks = spark.readStream.format(source).options(
         checkpoint=checkpoint, file=last.name, folder=last.folder, modes=" ".join(modes), pace=0.0 if paced else _PACE
     )
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema.fields]
