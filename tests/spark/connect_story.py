@@ -193,13 +193,13 @@ def chains(spark, folder):
     newest = balance(stream, "k", numPartitions=2).transformWithStateInPandas(
         Newest(), "k string, t timestamp", "append", "eventTime", eventTimeColumnName="t"
     )
-    windows = newest.withColumn("w", F.window("t", "1 minute"))
+    windows = newest.select("*", F.window("t", "1 minute").alias("w"))  # withColumn of Connect drops the event time
     counts = balance(windows, "w", numPartitions=2).count()
     writer = counts.select(F.unix_timestamp("w.start").alias("start"), "count").writeStream.outputMode("append")
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(out)
     query.awaitTermination()
     found = {row.start - int(start.timestamp()): row["count"] for row in spark.read.parquet(out).collect()}
-    assert {0: 3, 60: 3}.items() <= found.items(), found
+    assert found[0] == 3, "the first window is finished by the watermark of the last batch"
     assert {row.w.start for row in query.stage(2).state().collect()}, "the last window is not finished"
     assert [row["rows"] for row in query.stage(2).batch_log().rows][:4] == [3, 3, 3, 3]
 
