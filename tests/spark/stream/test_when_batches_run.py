@@ -68,7 +68,7 @@ def test_process_all_available_returns_after_the_batch_in_which_timers_fire(feed
     assert collected.calls == [0, 1, 2, 3]
     assert [row.at for row in collected.batches[3]] == [100_000]
     query.stop()
-    assert not LastBatch(f"equipoise-{query._epoch.owner}").get(), "the file is deleted with the query"
+    assert not LastBatch(f"equipoise-{query._epochs[0].owner}").get(), "the file is deleted with the query"
 
 
 @pytest.mark.parametrize("trigger", [None, {"processingTime": "200 milliseconds"}])
