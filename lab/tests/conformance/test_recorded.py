@@ -1,4 +1,4 @@
-"""What was recorded of Spark, the committed results and the page agree with the cases."""
+"""The record of Spark, the committed results and the page agree with the cases."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Spark made of each case, recorded in ``recorded.json``: a case that stops showing what it showed is found.
+"""Results of Spark in each case, recorded in ``recorded.json``; a fresh run that differs from its record fails.
 
 ``python -m equipoise_lab.conformance.recorded [CASE...]`` runs the cases through Spark alone and records them again.
 """

@@ -1,4 +1,4 @@
-"""What user code does beyond the protocol: keys that are NULL, values of other types, objects made in ``init``."""
+"""User code beyond the protocol: keys that are NULL, values of other types, objects made in ``init``."""
 
 import threading
 from collections.abc import Iterator
