@@ -2,8 +2,8 @@
 
 An engine takes rows and the number of their batch, and remembers which number it has done. That is all that a sink must
 do to be exactly-once, so the next stage of a query is the sink of the stage before. A process that dies between the
-commits of two stages needs no special handling: the batch is delivered again, and the next stage runs it then, or finds that
-it has done so and delivers it again itself.
+commits of two stages needs no special handling: the batch is delivered again, and the next stage runs it then, or
+delivers it again if it has done so.
 """
 
 from typing import Generic
