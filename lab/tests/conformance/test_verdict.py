@@ -52,6 +52,14 @@ def test_an_error_of_both_is_the_same_whatever_its_words():
     assert compared(CASE, trace(failures=["one"]), trace())[0] == "different"
 
 
+def test_state_that_spark_stores_under_another_key_must_stay_under_its_own():
+    apart = replace(CASE, apart={"v": {"b": "1"}})
+    assert compared(apart, trace(), trace(state={"v": {"b": "1"}}))[0] == "stricter"
+    assert compared(apart, trace(), trace(state={"v": {"c": "1"}}))[0] == "different"
+    assert compared(apart, trace(), trace(state={"v": {"b": "1"}}, batches=[["1"], ["3"]]))[0] == "different"
+    assert compared(apart, trace(), trace()) == ("same", "")
+
+
 def test_a_value_that_spark_stores_as_another_must_be_refused():
     strict = replace(CASE, stricter="it is another value")
     assert compared(strict, trace(), trace(failures=["no"], by_name=True)) == ("stricter", "no")

@@ -109,6 +109,8 @@ class Case:
         Why equipoise refuses a value that Spark stores.
     meant
         Output row of equipoise, where it stores the value that was meant instead of refusing it.
+    apart
+        State of equipoise in a case where Spark stores the value of one key under another.
     """
 
     about: str
@@ -133,6 +135,7 @@ class Case:
     spark_reads: bool = False
     stricter: str | None = None
     meant: str | None = None
+    apart: Mapping[str, Mapping[str, str]] | None = None
 
 
 def once(*rows: Values) -> tuple[Step, ...]:

@@ -58,7 +58,7 @@ def section(outcomes: Sequence[Outcome]) -> str:
         _not_same(outcomes),
         *_not_run(outcomes),
         "### Stricter than Spark",
-        "Spark stores some values as other ones. Here they are refused, or stored as they were given:",
+        "Spark stores some values as other ones. Here they are refused by name, or stored as they were given:",
         _stricter(outcomes),
     ]
     return "\n\n".join(parts)
@@ -111,6 +111,9 @@ def _stricter(outcomes: Sequence[Outcome]) -> str:
     names = dict.fromkeys(each.case for each in outcomes if each.verdict == "stricter")
     rows = []
     for name in names:
+        if CASES[name].apart is not None:
+            rows.append((CASES[name].about, "NULL and NaN under one key", "each under its own key"))
+            continue
         [row] = traces[name]["pandas"].batches[0]
         meant = CASES[name].meant
         rows.append((CASES[name].about, _stored(row), "refused by name" if meant is None else _stored(meant)))

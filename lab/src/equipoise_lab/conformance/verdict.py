@@ -115,12 +115,14 @@ def compared(case: Case, sparks: Trace, ours: Trace) -> tuple[Verdict, str]:
     """Return the verdict on two traces, and the first difference."""
     for theirs, failure in zip(sparks.failures, ours.failures, strict=True):
         if failure is not None and theirs is None:
-            if ours.by_name:
-                return ("stricter" if case.stricter else "refused"), failure
-            return "crashed", failure
+            refused: Verdict = "stricter" if case.stricter else "refused"
+            return refused if ours.by_name else "crashed", failure
     if case.meant is not None and ours.batches == [[case.meant]]:
         return "stricter", f"stores {case.meant}"
     difference = first_difference(sparks, ours, "Spark", "equipoise")
+    if difference and case.apart is not None:
+        kept_apart = msgspec.structs.replace(sparks, state=case.apart)
+        return "different" if first_difference(kept_apart, ours, "Spark", "equipoise") else "stricter", difference
     if not difference and case.stricter:
         difference = "equipoise stores what it should refuse"
     if difference:

@@ -1,7 +1,9 @@
 """Group sorted rows by key into frames, tables or lists of ``Row``; decode the partial buffers of split keys."""
 
+from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -153,6 +155,24 @@ class KeyedFrames:
 
     def _joined(self, parts: list[Any]) -> Any:
         return joined_frame(parts)
+
+
+class ProcessorFrames(KeyedFrames):
+    """Keys with the frames of a ``StatefulProcessor``, whose columns are named as in Spark.
+
+    Spark rebuilds the frame of a key from named tuples. A column whose name cannot be the name of a field becomes
+    ``_`` and its position: a second column ``a b`` arrives as ``_1``.
+    """
+
+    def _read(self, runs: Runs) -> None:
+        fields = _field_names(tuple(runs.rows.schema.names))
+        super()._read(replace(runs, rows=runs.rows.rename_columns(fields)))
+
+
+@cache
+def _field_names(columns: tuple[str, ...]) -> list[str]:
+    make: Any = namedtuple  # noqa: PYI024 - made for its rule of names, from names that the type checker cannot know
+    return list(make("Fields", columns, rename=True)._fields)
 
 
 class KeyedTables(KeyedFrames):

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.readable import fingerprint_text
-from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
+from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables, ProcessorFrames
 from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.rows.user_functions import raised_at, traced
@@ -143,7 +143,8 @@ class ProcessorRunner(Runner):
             self._batch_spec.initial or self._processor.takes_arrow
         ):
             return KeyedTables(rows)
-        return KeyedFrames(rows, self._batch_spec.timezone, options=self._batch_spec.worker)
+        made = KeyedFrames if isinstance(self._processor, AggregatorProcessor) else ProcessorFrames
+        return made(rows, self._batch_spec.timezone, options=self._batch_spec.worker)
 
     def _key_showers(self) -> tuple[KeyShower, KeyShower]:
         """Return the functions from a key to the form that ``handleInputRows`` and ``handleExpiredTimer`` see."""
