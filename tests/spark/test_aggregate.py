@@ -209,7 +209,7 @@ def test_a_partial_function_that_returns_something_else_is_reported(rows, arrow)
         "v long",
         arrow=arrow,
     )
-    with pytest.raises(PythonException, match="v missing"):
+    with pytest.raises(PythonException, match="v is missing"):
         aggregate(keyed(rows), wrong, "v long", 4).collect()
 
 

@@ -193,7 +193,7 @@ def test_an_error_of_the_processor_is_raised():
         def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
             raise LookupError("no such host")
 
-    with pytest.raises(UserFunctionError, match=r"LookupError in handleInputRows.*no such host"):
+    with pytest.raises(UserFunctionError, match=r"LookupError in Failing.handleInputRows.*no such host"):
         run([visits("a")], Failing())
     assert failpoints.watchers == []
 

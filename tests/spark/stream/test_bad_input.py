@@ -168,7 +168,8 @@ def test_an_existing_checkpoint_must_fit(feed, ours, keyed, begin, tmp_path):
         "'n' of this checkpoint cannot be read as it is declared now: value.n was long and is string",
         processor=Count("n string"),
     )
-    refused("the fields of value were .n. and are .n, m.", processor=Count("n long, m long"))
+    refused("value.n was long and is integer", processor=Count("n int"))
+    refused("value.m is new and not nullable, and earlier values lack it", processor=Count("n long, m long not null"))
 
     source.add([("a", "b", 1, None)])  # none of this did any harm
     assert [tuple(row) for row in ours(source.stream(), "k", Count(), OUT).rows] == [("a", 2)]

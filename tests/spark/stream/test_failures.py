@@ -132,7 +132,8 @@ def started(feed, keyed, begin, tmp_path):
 def test_a_processor_that_raises_is_named_first(started, collected):
     query = started(Failing(poison=2), collected)
     line = Failing.handleInputRows.__code__.co_firstlineno + 3
-    said = rf"^ValueError in handleInputRows \(.*test_failures.py, line {line}\): this row is poison\nIt was called for"
+    where = rf"Failing.handleInputRows \(.*test_failures.py, line {line}\)"
+    said = rf"^ValueError in {where}: this row is poison\nIt was called for"
     with pytest.raises(UserFunctionError, match=said):
         query.processAllAvailable()
     with pytest.raises(UserFunctionError, match=said) as caught:
@@ -154,7 +155,9 @@ def test_an_initial_state_that_fails_is_named_first(feed, keyed, begin, spark, c
     source = feed("k string, v int", [("a", 1)])
     initial = spark.createDataFrame([("a",)], "k string")
     made = keyed(source.stream(), "k", FailingAtOnce(), "k string", 1, tailGroups=8, initialState=initial)
-    with pytest.raises(UserFunctionError, match=r"^KeyError in handleInitialState \(.*, line \d+\): 'start'\n"):
+    with pytest.raises(
+        UserFunctionError, match=r"^KeyError in FailingAtOnce.handleInitialState \(.*, line \d+\): 'start'\n"
+    ):
         begin(made, collected, tmp_path / "checkpoint")
 
 

@@ -135,7 +135,7 @@ def test_an_error_of_the_processor_names_its_method_and_says_what_to_do(df):
     with pytest.raises(PythonException) as raised:
         mine.collect()
     message = str(raised.value)
-    assert "ValueError in handleInputRows" in message
+    assert "ValueError in Failing.handleInputRows" in message
     assert "no b, please" in message
     assert "Correct the function and run the job again. To see the key, filter the input with where(" in message
     assert "checkpoint" not in message

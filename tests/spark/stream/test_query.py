@@ -39,7 +39,7 @@ class Spark:
 def test_a_checkpoint_is_released_when_the_query_is_known_to_have_ended(tmp_path, end, active, told):
     storage = Storage(str(tmp_path))
     epoch = claim(storage, lambda _: False)
-    query = StatefulQuery(Spark(end, active), epoch, None, lambda: False)
+    query = StatefulQuery(Spark(end, active), [epoch], None, lambda: False)
     query._releasing.join()
     assert tenancy(storage) == told
     assert not is_active_here(epoch.owner)

@@ -124,7 +124,9 @@ def test_user_code_that_failed_can_be_mended(feed, ours, spark):
     with pytest.raises(UserFunctionError) as failure:
         ours(source.stream(), "k", Random(poison=13), OUT)
     first, second, *trace = str(failure.value).splitlines()
-    assert re.fullmatch(r"ValueError in handleInputRows \(.*test_redelivery.py, line \d+\): this row is poison", first)
+    assert re.fullmatch(
+        r"ValueError in Random.handleInputRows \(.*test_redelivery.py, line \d+\): this row is poison", first
+    )
     assert second.startswith(
         f"It was called for the key with the fingerprint {key} in batch 1, of which nothing was committed. Correct the"
     )

@@ -97,7 +97,7 @@ def test_a_second_operator_that_fails_runs_the_batch_when_it_is_corrected(open_b
     with open_both() as query:
         query.process(given(0))
         (tmp_path / "trouble").touch()
-        with pytest.raises(UserFunctionError, match=r"ValueError in handleInputRows .*trouble"):
+        with pytest.raises(UserFunctionError, match=r"ValueError in Count \(.*, in reduce\): trouble"):
             query.process(given(1))
         assert [CommitLog(stage).head() for stage in stages] == [2, 1]
         assert [undelivered_batch(stage, CommitLog(stage).head()) for stage in stages] == [1, None]

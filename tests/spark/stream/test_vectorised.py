@@ -112,7 +112,7 @@ class Wrong(VectorProcessor):
     [
         (
             "raises",
-            r"ZeroDivisionError in process \(.*py, line \d+\): .*\nIt was called for 2 keys \(.*\) in batch 0",
+            r"ZeroDivisionError in Wrong.process \(.*py, line \d+\): .*\nIt was called for 2 keys \(.*\) in batch 0",
         ),
         ("short", "update got 1 state for 2 keys"),
         ("lacking", "update lacks the state columns .*total"),

@@ -157,8 +157,9 @@ def release_all(epochs: Sequence[Epoch]) -> None:
 
 def _require_stages(storage: Storage, given: int) -> None:
     """Refuse a checkpoint of a query with another number of stages; one that never ran a batch may lack stages."""
+    has_run = CommitLog(storage).head() > 0  # before the stages, which another driver may make, and then run a batch
     known = 1 + len(later_stages(storage))
-    if known > given or (known < given and CommitLog(storage).head() > 0):
+    if known > given or (known < given and has_run):
         raise MismatchError(
             f"the query in {storage.location} has {count_text(known, 'keyed operator')} one after the other, but "
             f"{given} were given; a query keeps its operators: give the same ones, or a new checkpoint"
