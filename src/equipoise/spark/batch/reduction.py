@@ -147,7 +147,7 @@ class FunctionReduction(Reduction):
         if missing:
             raise InvalidArgumentError(
                 f"the function returned columns {given.column_names}, but the schema has {schema.names}; "
-                f"{', '.join(missing)} missing"
+                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
             )
         return decimals.cast(given.select(schema.names), schema)
 
