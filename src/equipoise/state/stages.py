@@ -24,7 +24,7 @@ _WAY_OUT = "restore the whole checkpoint, all stages, from one copy"
 
 
 class Half(Protocol):
-    """What the batches of a commit log come from: Spark's offsets, or the commits of the stage before."""
+    """Origin of the batches of a commit log: Spark's offsets, or the commits of the stage before."""
 
     caller: str
     """Who asks for a batch, for messages."""
