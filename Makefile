@@ -21,16 +21,19 @@ setup: .venv/ready  ## Create .venv with the locked versions, the library and th
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable lab
 	@touch $@
 
+.venv/spark.jsa: .venv/ready tests/class_archive.py
+	@$(BIN)/python tests/class_archive.py $@
+
 demo: setup  ## Run a skewed stream on Spark, by plain hash and balanced, in about a minute; DASHBOARD=1 opens the live page
 	@$(BIN)/equipoise-lab demo $(if $(filter-out 0,$(DASHBOARD)),--dashboard)
 
 check: setup  # both at a time
 	@$(MAKE) --no-print-directory -j2 lint docs
 
-test: check  ## Check style, types and documentation, then run the tests
+test: check .venv/spark.jsa  ## Check style, types and documentation, then run the tests
 	$(BIN)/pytest -m "not long and not conformance" $(PARALLEL)
 
-test-all: check  ## The same with the long tests and those of conformance
+test-all: check .venv/spark.jsa  ## The same with the long tests and those of conformance
 	$(BIN)/pytest $(PARALLEL)
 
 test-conformance: setup  ## Run the same processors through Spark and equipoise, on Classic and Connect, and compare

@@ -18,7 +18,7 @@ class HeavyHitters:
     Guarantees
     ----------
     - The true count of a key lies between ``lower`` and ``upper``, and these are no further apart than the sum of the
-      smallest counts of the workers that may have seen it.
+      floors of the summaries that may have counted it.
     """
 
     def __init__(self, splitter: KeyGrouping | PartialKey | Shuffle, counters: int) -> None:
@@ -44,7 +44,7 @@ class HeavyHitters:
 
     def error_bound(self, key: int) -> int:
         """By how much the two may differ."""
-        return sum(each.smallest for each in self.seen_by(key))
+        return sum(each.floor for each in self.seen_by(key))
 
     def top(self, count: int) -> list[tuple[int, float]]:
         """The hottest keys by their largest possible count."""

@@ -1,8 +1,8 @@
 """Open-addressing hash table from fingerprints to small integers, as numba kernels.
 
 A table is two parallel arrays, ``keys`` and ``values``, whose length is a power of two. ``values[slot] == EMPTY`` marks
-a free slot, so every fingerprint is a valid key. Collisions use linear probing. Deletion shifts entries back, so there
-are no tombstones and a table does not degrade. The caller keeps the load at or below one half.
+a free slot, so every fingerprint is a valid key. Collisions use linear probing; keys are not deleted. The caller keeps
+the load at or below one half.
 """
 
 from typing import Any
@@ -29,10 +29,15 @@ def new_table(count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 
 @kernel(inline="always")
+def spread(key: int) -> Any:
+    """Return 32 bits that depend on all bits of ``key``, as ``uint64``."""
+    return (np.uint64(key) * _SPREAD) >> np.uint64(32)
+
+
+@kernel(inline="always")
 def home_slot(key: int, mask: int) -> int:
     """Return the slot at which the search for ``key`` starts."""
-    spread = np.uint64(key) * _SPREAD
-    return np.int64((spread >> np.uint64(32)) & np.uint64(mask))  # type: ignore[return-value]
+    return np.int64(spread(key) & np.uint64(mask))  # type: ignore[return-value]
 
 
 @kernel(inline="always")
@@ -57,25 +62,6 @@ def put(keys: Any, values: Any, key: int, value: int) -> None:
     slot = find(keys, values, key)
     keys[slot] = key
     values[slot] = value
-
-
-@kernel
-def remove(keys: Any, values: Any, key: int) -> None:
-    """Delete ``key``, which must be present."""
-    mask = len(keys) - 1
-    hole = find(keys, values, key)
-    slot = hole
-    while True:
-        slot = (slot + 1) & mask
-        if values[slot] == EMPTY:
-            break
-        home = home_slot(keys[slot], mask)
-        # the entry may fill the hole only if its home does not lie behind the hole on its probe path
-        if ((slot - home) & mask) >= ((slot - hole) & mask):
-            keys[hole] = keys[slot]
-            values[hole] = values[slot]
-            hole = slot
-    values[hole] = EMPTY
 
 
 @kernel

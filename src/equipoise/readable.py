@@ -1,5 +1,7 @@
 """Numbers and fingerprints in the form in which people read them."""
 
+from equipoise.hashing import FINGERPRINT_SEED
+
 _SIZES = ("KB", "MB", "GB", "TB", "PB")
 _MINUTE, _HOUR = 60.0, 3600.0
 
@@ -13,6 +15,20 @@ def fingerprint_text(fingerprint: int) -> str:
     ('ffffffffffffffff', '00000000000000ff')
     """
     return f"{int(fingerprint) % 2**64:016x}"
+
+
+def key_text(fingerprint: int) -> str:
+    """Return the name of a key in reports, messages and pages: its fingerprint, and whether it is NULL.
+
+    Spark's hash of NULL is the seed.
+
+    Examples
+    --------
+    >>> key_text(255), key_text(42)
+    ('00000000000000ff', '000000000000002a (NULL)')
+    """
+    shown = fingerprint_text(fingerprint)
+    return f"{shown} (NULL)" if fingerprint == FINGERPRINT_SEED else shown
 
 
 def count_text(count: int, noun: str) -> str:

@@ -335,7 +335,7 @@ def test_a_decision_is_recorded_in_plain_values():
     record = decision.to_dict()
     assert (record["action"], record["plan"], record["proposed"]) == ("replan", 1, 1)
     assert set(decision.numbers) == {
-        *("imbalance_before", "imbalance_after", "bound", "noise", "gain_seconds"),
+        *("imbalance_before", "imbalance_after", "bound", "noise", "trust", "gain_seconds"),
         *("move_bytes", "copy_bytes", "move_seconds", "keys_moved", "groups_moved"),
     }
     assert all(type(value) is float for value in decision.numbers.values())
@@ -358,3 +358,56 @@ def test_loads_of_another_history_and_impossible_figures_are_refused():
         decide(Policy(), plan, loads, batch_seconds=-1)
     with pytest.raises(InvalidArgumentError, match="move_rate"):
         decide(Policy(), plan, loads, move_rate=0)
+
+
+def even(groups, state):
+    """Record of an even load."""
+    return StreamLoadRecord(groups).add(BatchLoads(groups, {g: Work(1000.0, 1.0, state) for g in range(groups)}))
+
+
+@pytest.mark.parametrize("at_once", [1.0, 4e6, 20e6, 1e12])
+def test_a_large_change_is_made_in_steps_which_end_where_it_would_have_ended(at_once):
+    groups, size = 256, 1e6
+    plan, loads = uniform_plan(4, groups), even(groups, size)
+    whole = decide(Policy(), plan, loads, partitions=8)
+    steps = [decide(Policy(), plan, loads, partitions=8, at_once=at_once)]
+    assert (steps[0].action, steps[0].plan.partitions) == ("rescale", 8)
+    while steps[-1].applied:
+        assert len(steps) < 200
+        steps.append(decide(Policy(), steps[-1].plan, loads, at_once=at_once))
+    moved = [step.numbers["move_bytes"] for step in steps[:-1]]
+    assert all(each <= max(at_once, size) for each in moved), "at least one group moves"
+    assert sum(moved) <= 1.01 * whole.numbers["move_bytes"]
+    assert load_imbalance(price(loads.histogram(), groups, loads.costs()).loads(steps[-1].plan)) <= 1.08
+    assert ("in steps" in steps[0].reason) == (moved[0] < whole.numbers["move_bytes"])
+
+
+def test_the_part_that_moves_first_is_that_with_most_load_for_its_size():
+    plan, loads = uniform_plan(4, 64), skewed(64, hot=0, state=1e6)
+    works = {g: Work(1000.0, 1.0, 1e6) for g in range(64)}
+    works |= {0: Work(20_000.0, 20.0, 1e6), 4: Work(20_000.0, 20.0, 1e6), 8: Work(20_000.0, 20.0, 30e6)}
+    loads = StreamLoadRecord(64).add(BatchLoads(64, works))
+    step = decide(Policy(), plan, loads, at_once=1.5e6)
+    moved = np.flatnonzero(step.plan.tail != plan.tail).tolist()
+    assert set(moved) <= {0, 4}
+    assert moved
+
+
+def test_plans_that_kept_little_of_what_they_promised_must_promise_more():
+    plan, loads = uniform_plan(4, 64), skewed(64, hot=6_000)
+    trusted = decide(Policy(), plan, loads)
+    doubted = decide(Policy(), plan, loads, trust=0.2)
+    assert (trusted.applied, doubted.applied) == (True, False)
+    assert "(20% believed, as earlier plans have kept)" in doubted.reason
+    assert "believed" not in trusted.reason
+    assert doubted.numbers["gain_seconds"] == pytest.approx(0.2 * trusted.numbers["gain_seconds"])
+
+
+def test_a_key_that_no_plan_can_cure_is_named_with_the_way_out():
+    loads = skewed(64, hot=100_000)
+    plan = decide(Policy(), uniform_plan(4, 64), loads).plan
+    kept = decide(Policy(), plan, loads)
+    assert kept.action == "keep"
+    assert "the key 0000000000000000 alone has 61.0% of the load" in kept.reason
+    assert "only an operator that merges can split it" in kept.reason
+    assert "alone" not in decide(Policy(), uniform_plan(4, 64), even(64, 1e3)).reason

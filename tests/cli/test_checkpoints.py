@@ -210,7 +210,7 @@ def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(
     elif what == "summary":
         compact_checkpoint(Storage(checkpoint))
         [path] = (root / "log").glob("*.summary")
-        path.write_bytes(seal("summary", 2, [3, *unseal("summary", 2, path.read_bytes())[1:]]))
+        path.write_bytes(seal("summary", 4, [3, *unseal("summary", 4, path.read_bytes())[1:]]))
     else:
         folder = {"plan": "plans", "commit": "log", "changes": "changes"}[what]
         older, newer = sorted(path for path in (root / folder).rglob("*") if path.is_file())[-2:]

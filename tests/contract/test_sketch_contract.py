@@ -27,6 +27,8 @@ PARAMETERISED = {
     "DriftHistogram, nervous": lambda: DriftHistogram(
         5, soft_boundary=20, drift_boundary=0.01, solidarity=2, backoff=1.5, hash_seed=7
     ),
+    "DriftHistogram, forgetful": lambda: DriftHistogram(5, soft_boundary=20, shift_boundary=0),
+    "DriftHistogram, never forgetting": lambda: DriftHistogram(10, soft_boundary=60, shift_boundary=1),
 }
 
 
@@ -60,7 +62,7 @@ class Dismissive(Broken):
 class Slow(Broken):
     def update(self, key, weight=1):
         super().update(key, weight)
-        self._counters.since[: self._size] += 1
+        self.total += 1
 
 
 class Double(Broken):
@@ -121,13 +123,13 @@ class Amnesic(Broken):
     @classmethod
     def from_bytes(cls, data):
         sketch = super().from_bytes(data)
-        sketch._counters.since[:] = 0
+        sketch._counters.errors[:] = 0
         return sketch
 
 
 class Nervous(Broken):
     def top(self, k):
-        self._counters.since[: self._size] += 1
+        self.total += 1
         return super().top(k)
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import struct
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -101,11 +102,11 @@ def test_decisions_tell_reason_cost_and_gain_and_runs_of_keeping_are_one(lived):
             row["gain_seconds"],
         )
         assert each.imbalance_after < each.imbalance_before
-        assert each.seen_before == row["imbalance_rows"]
-        assert each.seen_after == (told[each.first + 1]["imbalance_rows"] if each.first < 25 else None)
+        assert each.seen_after == row["imbalance_rows"]
+        assert each.seen_before == (told[each.first - 1]["imbalance_rows"] if each.first else None)
     kept = [each for each in decisions if each.action == "keep" and each.first < each.last]
     assert kept[0].reason == told[kept[0].last]["reason"]
-    assert found.totals.plan_changes == sum(row["plan"] != row["next_plan"] for row in told)
+    assert found.totals.plan_changes == sum(row["plan"] != before["plan"] for before, row in pairwise(told))
     assert found.totals.moved_bytes == sum(row["move_bytes"] or 0 for row in told if row["applied"])
 
 
@@ -270,7 +271,7 @@ def test_a_record_without_what_every_batch_has_is_damage_too(copied, fields, nam
     log = CommitLog(Storage(str(copied)))
     last = log.read(log.head())
     path = Path(copied, "log", f"{last.version:020d}.commit")
-    path.write_bytes(seal("commit", 2, msgspec.to_builtins(last, builtin_types=(bytes,)) | fields))
+    path.write_bytes(seal("commit", 4, msgspec.to_builtins(last, builtin_types=(bytes,)) | fields))
     found = look(copied)
     assert found.status == "damaged"
     assert named in found.message

@@ -15,7 +15,7 @@ from equipoise.microbatch import BLOCKS, Accumulator
 from equipoise.microbatch import receiver as module
 from equipoise.microbatch.feeds import CallableFeed, GeneratedFeed
 from equipoise.microbatch.rates import Rate
-from equipoise.microbatch.receiver import Cutting, Receiver, cut_table, require_columns
+from equipoise.microbatch.receiver import Cutting, Receiver, cut_table, require_cutting
 from equipoise.microbatch.spool import BUCKET, SPLIT, Spool
 
 SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
@@ -249,14 +249,14 @@ def test_cuttings_that_cannot_be_are_told(options, told):
 
 def test_columns_that_cannot_be_used_are_told():
     schema = pa.schema({"when": pa.timestamp("us"), "k": pa.int32()})
-    require_columns(schema, Cutting(("k",), weight="k"))
+    require_cutting(schema, Cutting(("k",), weight="k"))
     with pytest.raises(InvalidArgumentError, match="micro-batches cannot be planned"):
-        require_columns(schema, Cutting(("when",)))
+        require_cutting(schema, Cutting(("when",)))
     with pytest.raises(InvalidArgumentError, match="no key column 'x'"):
-        require_columns(schema, Cutting(("x",)))
+        require_cutting(schema, Cutting(("x",)))
     for weight in ("when", "x"):
         with pytest.raises(InvalidArgumentError, match="weight must be a column of numbers"):
-            require_columns(schema, Cutting(("k",), weight=weight))
+            require_cutting(schema, Cutting(("k",), weight=weight))
 
 
 def test_weights_of_any_size_are_planned(tmp_path):

@@ -226,3 +226,33 @@ def test_bad_parameters_are_refused():
         KIP(slack=-1)
     with pytest.raises(InvalidArgumentError, match="slots"):
         KIP(slots=0)
+
+
+def test_a_key_larger_than_a_partition_goes_where_least_state_makes_room_for_it():
+    groups, hot = 40, 1000
+    tail = np.arange(groups) % 4
+    state = np.where(tail == 2, 1.0, 50.0)  # partition 2 has little state
+    state[hot % groups] += 3.0
+    load = np.full(groups, 0.5 / groups)
+    load[hot % groups] += 0.5
+    costs = Costs(group_load=load, group_state=state, key_state={hot: 3.0})
+    previous, histogram = Plan(4, tail, {hot: 0}, version=1), Histogram([hot], [0.5])
+    plan = KIP().plan(previous, histogram, costs=costs)
+    assert plan.assign([hot]).tolist() == [2]
+    assert price(histogram, groups, costs).loads(plan).max() <= 0.5 * 1.01
+    assert diff(previous, plan, histogram, costs).state <= 3.0 + 10.0
+
+
+def test_a_key_larger_than_a_partition_stays_where_moving_it_costs_more_than_the_room():
+    groups, hot = 40, 1000
+    tail = np.arange(groups) % 4
+    state = np.ones(groups)
+    state[hot % groups] += 1000.0
+    load = np.full(groups, 0.5 / groups)
+    load[hot % groups] += 0.5
+    costs = Costs(group_load=load, group_state=state, key_state={hot: 1000.0})
+    previous, histogram = Plan(4, tail, {hot: 0}, version=1), Histogram([hot], [0.5])
+    plan = KIP().plan(previous, histogram, costs=costs)
+    assert plan.assign([hot]).tolist() == [0]
+    assert price(histogram, groups, costs).loads(plan).max() <= 0.5 * 1.01
+    assert diff(previous, plan, histogram, costs).state <= 10.0

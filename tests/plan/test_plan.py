@@ -1,6 +1,7 @@
 import json
 import os
 import stat
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -41,6 +42,15 @@ def test_a_plan_survives_its_json_to_the_byte(plan):
     again = Plan.from_json(text)
     assert again == plan
     assert again.to_json() == text
+
+
+@given(plans(), st.text())
+def test_the_checksum_is_that_of_the_plan_as_compact_json_with_sorted_keys(plan, reason):
+    named = Plan(plan.partitions, plan.tail, plan.isolated, reason=reason, version=plan.version)
+    content = json.loads(named.to_json())
+    compact = json.dumps(content["plan"], sort_keys=True, separators=(",", ":"))
+    assert content["sha256"] == sha256(compact.encode()).hexdigest()
+    assert content["plan"]["reason"] == reason
 
 
 def test_the_json_is_readable_and_says_what_it_is():

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,73 @@ import pyarrow.parquet as pq
 import pytest
 
 SCRIPT = Path(__file__).with_name("story.py")
+SERVER = Path(__file__).with_name("story_server.py")
 KILLED = -9
 PATIENCE = 240  # seconds for one process; a quiet machine needs 10
+
+
+class Server:
+    """Starts stories without Spark, see ``story_server.py``.
+
+    Parameters
+    ----------
+    hash_seed
+        Of all its stories: the order of their sets.
+    """
+
+    def __init__(self, hash_seed):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def ask(self, request):
+        """The answer to a request."""
+        self._process.stdin.write(f"{json.dumps(request)}\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, arguments, environment, log):
+        """Start a story."""
+        request = {"arguments": arguments, "environment": environment, "log": str(log)}
+        return Forked(self, self.ask(request))
+
+    def close(self):
+        """End the server."""
+        self._process.communicate()
+
+
+class Forked:
+    """A story that a server started, with the methods of ``subprocess.Popen`` that tests use."""
+
+    def __init__(self, server, pid):
+        self._server, self.pid, self.returncode = server, pid, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.wait()
+
+    def poll(self):
+        """Exit code, ``None`` while it runs."""
+        if self.returncode is None:
+            self.returncode = self._server.ask(self.pid)
+        return self.returncode
+
+    def wait(self, timeout=PATIENCE):
+        """Wait for the end; gives the exit code."""
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("story", timeout)
+            time.sleep(0.01)
+        return self.returncode
+
+    def kill(self):
+        """Kill it, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class Story:
@@ -30,10 +96,13 @@ class Story:
         Number of micro-batches.
     seed
         Of the rows.
+    servers
+        They start the stories without Spark, in turn.
     """
 
-    def __init__(self, folder, *, batches=8, seed=0):
+    def __init__(self, folder, *, batches=8, seed=0, servers=()):
         self.folder = folder
+        self._servers = servers
         self.script = _script()
         self.batches = []
         self._started = 0
@@ -60,10 +129,14 @@ class Story:
         environment.pop("EQUIPOISE_FAILPOINT", None)
         if failpoint is not None:
             environment["EQUIPOISE_FAILPOINT"] = failpoint
+        arguments = [str(self.folder), *options]
+        if "--cache" not in options:
+            arguments += ["--cache", str(self.folder / "cache")]
+        if "--local" in options:
+            server = self._servers[self._started % len(self._servers)]
+            return server.start(arguments, environment, self.log)
         with self.log.open("w") as log:
-            command = [sys.executable, str(SCRIPT), str(self.folder), *options]
-            if "--cache" not in options:
-                command += ["--cache", str(self.folder / "cache")]
+            command = [sys.executable, str(SCRIPT), *arguments]
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
 
     def run(self, *options, failpoint=None):
@@ -153,11 +226,20 @@ def story_class():
     return Story
 
 
+@pytest.fixture(scope="session")
+def story_servers():
+    """Two, with different orders of sets."""
+    servers = [Server(hash_seed) for hash_seed in ("1", "2")]
+    yield servers
+    for server in servers:
+        server.close()
+
+
 @pytest.fixture
-def make_story(tmp_path, spark):  # noqa: ARG001 - the session asks for Java in our words
+def make_story(tmp_path, spark, story_servers):  # noqa: ARG001 - the session asks for Java in our words
     """Function that makes a story in a folder of its own."""
 
     def make(name="story", **options):
-        return Story(tmp_path / name, **options)
+        return Story(tmp_path / name, servers=story_servers, **options)
 
     return make

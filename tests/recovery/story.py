@@ -387,7 +387,7 @@ def main(given):
     print(END)  # noqa: T201 - the answer to the test that starts this
 
 
-if __name__ == "__main__":
+def parsed(arguments):
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--local", action="store_true", help="run without Spark")
@@ -402,4 +402,8 @@ if __name__ == "__main__":
         "--operators", type=int, default=1, help="keyed operators, each on the output of the one before"
     )
     parser.add_argument("--pause-at", type=int, default=-1, help="batch in whose sink the process stops itself, once")
-    main(parser.parse_args())
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main(parsed(sys.argv[1:]))

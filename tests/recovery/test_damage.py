@@ -87,7 +87,7 @@ def _sections(storage, folder):
 
 def _last_plan(storage):
     log = CommitLog(storage)
-    return Checkpoint(storage).plan(log.read(log.head()).next_plan)
+    return Checkpoint(storage).plan(log.read(log.head()).plan)
 
 
 def _outputs(storage):
@@ -116,8 +116,8 @@ READERS = {
 SEALED = {
     "query": ("query", 2),
     "overrides": ("overrides", 2),
-    "log/*.commit": ("commit", 2),
-    "log/*.summary": ("summary", 2),
+    "log/*.commit": ("commit", 4),
+    "log/*.summary": ("summary", 4),
     "epochs": ("epoch", 1),
     "batch-log": ("batch-log", 1),
 }
@@ -133,7 +133,7 @@ def last_file(storage, kind):
         return root / max(used)
     if kind == "plans":
         log = CommitLog(storage)
-        return root / "plans" / f"{log.read(log.head()).next_plan}.json"
+        return root / "plans" / f"{log.read(log.head()).plan}.json"
     if kind == "outputs":
         log = CommitLog(storage)
         return root / log.read(log.head()).outputs[0].path
@@ -354,7 +354,7 @@ def test_a_query_whose_log_is_behind_spark_is_refused(spark, lived, copy, tmp_pa
 def test_a_query_with_damage_in_its_log_does_not_start(spark, lived, copy, tmp_path):
     path = last_file(copy, "log/*.commit")
     sound = path.read_bytes()
-    path.write_bytes(seal("commit", 99, unseal("commit", 2, sound)))
+    path.write_bytes(seal("commit", 99, unseal("commit", 4, sound)))
     with pytest.raises(UnknownFormatError, match=path.name):
         start(spark, lived, tmp_path)
     path.write_bytes(sound)

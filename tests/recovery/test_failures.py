@@ -83,7 +83,7 @@ def test_a_lost_executor_and_repeated_tasks_change_nothing(make_story):
 
 def test_failing_tasks_and_a_failing_sink_change_nothing(make_story):
     story = make_story(batches=5)
-    points = "task.end=raise:4,task.after-files=raise:7,storage.before-name=raise:30"
+    points = "task.end=raise:4,task.after-files=raise:7,storage.before-name=raise:22"
     assert story.run("--sink-fails-at", "3", failpoint=points) == 1
     assert "the sink is out of order" in story.told
     assert story.reached("task.end") > 4

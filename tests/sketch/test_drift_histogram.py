@@ -16,7 +16,7 @@ weighted_keys = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_s
 
 
 def small(**changes):
-    """Golden parameters, which never sample."""
+    """Golden parameters, which never sample and never forget."""
     parameters = {
         "take": 2,
         "soft_boundary": 2,
@@ -26,6 +26,7 @@ def small(**changes):
         "drift_boundary": 0.5,
         "drift_history_weight": 0.8,
         "solidarity": 2,
+        "shift_boundary": 1,
     }
     return DriftHistogram(**{**parameters, **changes})
 
@@ -160,9 +161,9 @@ def test_weighted_rows_are_sampled_by_weight():
 def test_a_row_heavier_than_the_scale_is_never_left_out():
     sketch = DriftHistogram(5, soft_boundary=40, backoff=1.1)
     sketch.update_many(skewed(6000))
-    before = sketch._state.norm
+    before = sketch._state.seen.norm
     sketch.update(-1, 10**6)
-    assert sketch._state.norm - before == 10**6
+    assert sketch._state.seen.norm - before == 10**6
 
 
 def test_another_seed_draws_another_sample_and_the_same_seed_the_same():
@@ -199,6 +200,79 @@ def test_shares_never_add_up_to_more_than_one():
     assert 0 < sketch.histogram().shares.sum() <= 1
 
 
+def swapped(rows, phases, seed=3):
+    """Rows of a skewed stream that has other keys in each phase."""
+    rng = np.random.default_rng(seed)
+    return [rng.zipf(1.3, rows) % 5000 + 10_000 * phase for phase in range(phases)]
+
+
+def test_what_was_hot_before_the_keys_changed_is_forgotten():
+    *before, last = swapped(20_000, 6)
+    sketch = DriftHistogram(50, soft_boundary=400)
+    for phase in before:
+        sketch.update_many(phase)
+    sketch.update_many(last)
+    assert len(last) <= sketch.total < 1.2 * len(last)
+    hottest = {key for key, _ in Counter(last.tolist()).most_common(20)}
+    assert len(hottest & {key for key, _ in sketch.top(20)}) >= 18
+    assert sketch.histogram().total == sketch.total
+
+
+def test_a_sketch_that_never_forgets_names_what_was_hot_before():
+    phases = swapped(20_000, 6)
+    sketch = DriftHistogram(50, soft_boundary=400, shift_boundary=1)
+    for phase in phases:
+        sketch.update_many(phase)
+    assert sketch.total == 120_000
+    hottest = {key for key, _ in Counter(phases[-1].tolist()).most_common(20)}
+    assert len(hottest & {key for key, _ in sketch.top(20)}) < 10
+
+
+@pytest.mark.parametrize("weight", [1, 1000])
+def test_a_steady_stream_is_remembered_whole(weight):
+    for seed in range(20):
+        sketch = DriftHistogram(50, soft_boundary=400, seed=seed)
+        keys = skewed(60_000, seed)
+        sketch.update_many(keys, np.full(len(keys), weight))
+        assert sketch._state.boundaries > 10
+        assert sketch.total == 60_000 * weight
+
+
+def test_forgetting_starts_sampling_with_all_rows_again_and_returns_the_room():
+    before, after = swapped(60_000, 2)
+    sketch = DriftHistogram(50, soft_boundary=400)
+    sketch.update_many(before)
+    scale = sketch._state.scale
+    sketch.update_many(after[:20_000])
+    assert sketch._state.scale < scale / 2
+    assert sketch._state.boundary == 400
+
+
+def test_bounds_hold_about_the_rows_that_are_remembered_for_every_seed():
+    keys = np.concatenate(swapped(10_000, 3))
+    for seed in range(40):
+        sketch = DriftHistogram(5, soft_boundary=60, backoff=1.1, seed=seed)
+        for end in range(2000, len(keys) + 1, 2000):
+            sketch.update_many(keys[end - 2000 : end])
+            truth = Counter(keys[end - sketch.total : end].tolist())
+            for key, count in truth.most_common(20):
+                assert sketch.lower(key) <= count <= sketch.upper(key)
+        assert sketch.total < len(keys)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), min_size=60, max_size=300), st.integers(1, 9))
+def test_without_sampling_bounds_are_certain_also_after_forgetting(pairs, step):
+    shifting = [(key + 50 * (at // 40), weight * step) for at, (key, weight) in enumerate(pairs)]
+    sketch = counted(shifting, shift_boundary=0)
+    ends = np.cumsum([weight for _, weight in shifting])
+    remembered = int(np.searchsorted(ends, ends[-1] - sketch.total, side="right"))
+    assert (ends[remembered - 1] if remembered else 0) == ends[-1] - sketch.total
+    truth = true_counts(shifting[remembered:])
+    for key in {key for key, _ in shifting}:
+        assert sketch.lower(key) <= truth[key] <= sketch.upper(key)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -219,6 +293,8 @@ def test_shares_never_add_up_to_more_than_one():
         ({"drift_boundary": -1}, "drift_boundary must be"),
         ({"drift_history_weight": 1.5}, "drift_history_weight must be"),
         ({"drift_history_weight": math.nan}, "drift_history_weight must be"),
+        ({"shift_boundary": -0.1}, "shift_boundary must be"),
+        ({"shift_boundary": 1.1}, "shift_boundary is a share"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 0.5}, "seed must be"),
         ({"seed": 2**64}, "seed must be"),
@@ -229,7 +305,9 @@ def test_impossible_parameters_are_refused(changes, complaint):
         small(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"take": 1}, {"backoff": 1.1}, {"hash_seed": 1}, {"solidarity": 3}])
+@pytest.mark.parametrize(
+    "changes", [{"take": 1}, {"backoff": 1.1}, {"hash_seed": 1}, {"solidarity": 3}, {"shift_boundary": 0}]
+)
 def test_sketches_of_different_parameters_are_not_merged(changes):
     with pytest.raises(MismatchError, match="make both with the same parameters"):
         small().merge(small(**changes))
@@ -250,17 +328,20 @@ def test_sketches_of_different_seeds_are_merged():
         ("last_top", pack_array(np.array([1, 2, 3]))),
         ("keys", pack_array(np.array([1, 1]))),
         ("keys", pack_array(np.array([1]))),
-        ("weights", pack_array(np.array([0.0, 1.0]))),
-        ("weights", pack_array(np.array([math.nan, 1.0]))),
-        ("weights", pack_array(np.array([1e9, 1.0]))),
+        ("past", pack_array(np.array([0.0, 1.0]))),
+        ("past", pack_array(np.array([math.nan, 1.0]))),
+        ("past", pack_array(np.array([-1.0, 1.0]))),
+        ("past", pack_array(np.array([1e9, 1.0]))),
+        ("recent", pack_array(np.array([1e9, 1.0]))),
+        ("recent", pack_array(np.array([1.0]))),
         ("missed", pack_array(np.array([0.0, 1e9]))),
         ("missed", pack_array(np.array([0.0, -1.0]))),
     ],
 )
 def test_stored_contents_that_contradict_each_other_are_damage(field, value):
-    payload = unseal("drift-histogram", 1, letters("aaabbcdaaefggggggh").to_bytes())
+    payload = unseal("drift-histogram", 2, letters("aaabbcdaaefggggggh").to_bytes())
     with pytest.raises(DamagedError, match="stored drift-histogram"):
-        DriftHistogram.from_bytes(seal("drift-histogram", 1, {**payload, field: value}))
+        DriftHistogram.from_bytes(seal("drift-histogram", 2, {**payload, field: value}))
 
 
 @pytest.mark.parametrize(
@@ -272,14 +353,21 @@ def test_stored_contents_that_contradict_each_other_are_damage(field, value):
         ("scale", 0.5),
         ("scale", math.nan),
         ("drift", -1.0),
-        ("norm", 0.0),
-        ("norm", math.nan),
+        ("highest", 0.5),
+        ("highest", math.inf),
+        ("past", {"norm": 0.0, "squares": 1.0}),
+        ("past", {"norm": math.nan, "squares": 1.0}),
+        ("past", {"norm": 4.0, "squares": 17.0}),
+        ("recent", {"norm": 5.0, "squares": 5.0}),
+        ("past_total", 0),
+        ("past_total", 19),
+        ("boundaries", -1),
         ("lost", -1.0),
         ("quiet", "many"),
     ],
 )
 def test_a_stored_state_that_contradicts_itself_is_damage(field, value):
-    payload = unseal("drift-histogram", 1, letters("aaabbcdaaefggggggh").to_bytes())
+    payload = unseal("drift-histogram", 2, letters("aaabbcdaaefggggggh").to_bytes())
     payload["state"][field] = value
     with pytest.raises(DamagedError, match="stored drift-histogram"):
-        DriftHistogram.from_bytes(seal("drift-histogram", 1, payload))
+        DriftHistogram.from_bytes(seal("drift-histogram", 2, payload))

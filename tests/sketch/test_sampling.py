@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from equipoise.sketch.sampling import FAILURE_PROBABILITY, SamplingError, uniform
 
 sampled_weights = st.floats(0, 1e9)
-errors = st.builds(SamplingError.of, st.floats(1.001, 1000), st.floats(0, 200))
+errors = st.builds(SamplingError.of, st.floats(1.001, 1000), st.integers(0, 200))
 
 
 def deviation(error, true):
@@ -45,9 +45,10 @@ def test_without_sampling_there_is_no_error():
     assert exact.at_least(weights).tolist() == exact.at_most(weights).tolist() == weights.tolist()
 
 
-def test_the_probability_is_shared_out_among_all_numbers_of_back_offs():
+def test_the_probability_is_shared_out_among_all_boundaries_and_all_beginnings():
     shares = [
-        2 * math.exp(-3 * SamplingError.of(2.0, backoffs).step / 2.0) / FAILURE_PROBABILITY for backoffs in range(2000)
+        2 * (boundaries + 1) * math.exp(-3 * SamplingError.of(2.0, boundaries).step / 2.0) / FAILURE_PROBABILITY
+        for boundaries in range(2000)
     ]
     assert sum(shares) == pytest.approx(1, abs=1e-3)
     assert sum(shares) < 1

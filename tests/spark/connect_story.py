@@ -193,7 +193,14 @@ def chains(spark, folder):
     newest = balance(stream, "k", numPartitions=2).transformWithStateInPandas(
         Newest(), "k string, t timestamp", "append", "eventTime", eventTimeColumnName="t"
     )
-    windows = newest.select("*", F.window("t", "1 minute").alias("w"))  # withColumn of Connect drops the event time
+    unmarked = balance(newest.withColumn("w", F.window("t", "1 minute")), "w", numPartitions=2).count().writeStream
+    try:
+        unmarked.outputMode("append").option("checkpointLocation", checkpoint).start(out)
+    except InvalidArgumentError as error:
+        assert "withColumn of Spark Connect makes a window without event time" in str(error)  # noqa: PT017 - as above
+    else:
+        raise AssertionError("Spark Connect keeps the event time of a window that withColumn makes: drop the hint")
+    windows = newest.select("*", F.window("t", "1 minute").alias("w"))
     counts = balance(windows, "w", numPartitions=2).count()
     writer = counts.select(F.unix_timestamp("w.start").alias("start"), "count").writeStream.outputMode("append")
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(out)

@@ -39,7 +39,7 @@ def test_even_data_are_left_alone(even):
 
 
 def test_one_key_that_cannot_be_split_is_named_with_the_best_attainable(one_hot):
-    advice = advise(one_hot, "k", operation="applyInPandas", numPartitions=8, slots=8)
+    advice = advise(one_hot, "k", operation="applyInPandas", numPartitions=8, slots=8, sample="full")
     assert advice.action is Action.NOTHING
     assert "80.0% of the load and cannot be split, so no plan beats 80.0%" in advice.reason
 
@@ -61,7 +61,7 @@ def test_a_small_other_side_is_broadcast_and_a_large_one_is_not(spark, one_hot, 
         one_hot, "k", operation="join", numPartitions=8, other=spark.range(100).withColumnRenamed("id", "k"), slots=8
     )
     assert advice.action is Action.BROADCAST
-    assert advice.numbers["broadcast_rows"] == 100
+    assert "Spark broadcasts the right side by itself" in advice.reason
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10k")
     try:
         assert (

@@ -390,7 +390,7 @@ def _histogram(keys):
 
 def test_a_sample_in_shards_carries_the_same_load(rows):
     df = keyed(rows)
-    loads = take_sample(Rows(df, resolve_key(df, "key"), resolve_weight(df, None)), BatchOptions()).key_loads()
+    loads = take_sample(Rows(df, resolve_key(df, "key"), resolve_weight(df, None)), BatchOptions(), 4, 2).key_loads()
     hottest = int(loads.histogram.fingerprints[0])
     shards = loads.in_shards({hottest: 5})
     assert shards.group_load.sum() == pytest.approx(loads.group_load.sum())

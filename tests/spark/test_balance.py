@@ -245,7 +245,7 @@ STREAM_OPTIONS = {
     "orderBy": "v",
     "targetSeconds": 2.0,
     "tailGroups": 64,
-    "split": False,
+    "combine": "never",
     "cache": "folder",
     "retain": 3,
 }

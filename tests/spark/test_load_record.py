@@ -35,7 +35,7 @@ def run(df, path, *, is_recorded=True, **options):
 
 
 def test_the_first_run_samples_and_the_next_plans_from_its_record(df, path, monkeypatch):
-    first, rows = run(df, path)
+    first, rows = run(df, path, sample="full")
     assert rows == 30_000
     assert first.loads.histogram.shares[0] == pytest.approx(1 / 3, abs=0.01)
 

@@ -3,13 +3,21 @@ import pytest
 from pyspark.sql import functions as F
 
 from equipoise import InvalidArgumentError, fingerprint
+from equipoise.spark.batch.key_loads import LISTED
 from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.batch.sample import Rows, resolve_weight, take_sample
 from equipoise.spark.rows.keys import resolve_key
 
 
-def sampled(df, key="k", weight=None, **options):
-    return take_sample(Rows(df, resolve_key(df, key), resolve_weight(df, weight)), BatchOptions(**options))
+def sampled(df, key="k", weight=None, *, slots=2, partitions=4, **options):
+    rows = Rows(df, resolve_key(df, key), resolve_weight(df, weight))
+    return take_sample(rows, BatchOptions(**options), partitions, slots)
+
+
+def with_hot_key(df, share):
+    """Rows numbered by id, a share of which have one key; spread evenly over the numbers."""
+    hot = F.pmod(F.col("id") * 7919, F.lit(1000)) < F.lit(int(1000 * share))
+    return df.select("id", F.when(hot, -1).otherwise(F.col("id") % 5000).alias("k"))
 
 
 def test_small_data_are_taken_whole_and_counted_exactly(spark):
@@ -22,14 +30,82 @@ def test_small_data_are_taken_whole_and_counted_exactly(spark):
     assert (histogram.error, histogram.unlisted) == (0, 0)
 
 
-def test_large_data_are_sampled_to_about_the_wanted_size_without_bias(spark):
-    df = spark.range(100_000).select(F.when(F.col("id") % 4 == 0, -1).otherwise(F.col("id")).alias("k"))
+ARRANGED = {
+    "in random order": lambda df: df.repartition(3, "id"),
+    "one partition": lambda df: df.coalesce(1),
+    "sorted by key": lambda df: df.repartitionByRange(4, "k", "id").sortWithinPartitions("k"),
+    "sorted by key, one partition": lambda df: df.coalesce(1).sortWithinPartitions("k"),
+    "sorted the other way": lambda df: df.coalesce(2).sortWithinPartitions(F.desc("k")),
+    "most partitions empty": lambda df: df.repartition(50, F.col("id") % 3),
+    "very unequal partitions": lambda df: df.repartition(8, F.when(F.col("id") < 95_000, 0).otherwise(F.col("id"))),
+    "many small partitions": lambda df: df.repartition(40, "id"),
+}
+
+
+@pytest.mark.parametrize("arranged", ARRANGED.values(), ids=ARRANGED)
+def test_loads_are_as_exact_as_wanted_however_the_rows_are_arranged(spark, arranged):
+    df = arranged(with_hot_key(spark.range(0, 100_000, 1, 4), 0.3))
     sample = sampled(df, sample=5000)
-    assert len(sample.fingerprints) == pytest.approx(5000, rel=0.1)
+    assert sample.effective_rows >= 5000
+    assert not sample.is_complete
+    assert 0 < sample.chances.min() <= sample.chances.max() <= 1
+    assert sample.loads == pytest.approx(1 / sample.chances)
+    assert len(sample.fingerprints) < 60_000
     histogram = sample.histogram()
     assert histogram.fingerprints[0] == fingerprint(-1)
-    assert abs(histogram.shares[0] - 0.25) <= histogram.error
-    assert sample.loads.sum() == pytest.approx(100_000, rel=0.1)
+    assert abs(histogram.shares[0] - 0.3) <= histogram.error < 0.06
+    assert sample.rows == pytest.approx(100_000, rel=0.1)
+    assert sample.load_error(4) <= 0.05
+
+
+@pytest.mark.parametrize("arranged", ARRANGED.values(), ids=ARRANGED)
+@pytest.mark.parametrize("rows", [0, 1, 17, 3000])
+def test_small_data_are_exact_however_the_rows_are_arranged(spark, arranged, rows):
+    sample = sampled(arranged(with_hot_key(spark.range(0, rows, 1, 4), 0.3)), sample=4000)
+    assert sample.is_complete
+    assert (sample.rows, sample.load, len(sample.fingerprints)) == (rows, rows, rows)
+
+
+def test_the_stated_error_of_a_share_holds_for_many_seeds(spark):
+    df = with_hot_key(spark.range(0, 50_000, 1, 2), 0.1).sortWithinPartitions("k").cache()
+    samples = [sampled(df, sample=1000, seed=seed) for seed in range(30)]
+    df.unpersist()
+    errors = [(each.histogram().share_of(fingerprint(-1)) - 0.1, each.histogram().error) for each in samples]
+    assert sum(abs(error) > stated for error, stated in errors) <= 2  # 3 of 1000 are expected
+    assert np.mean([error for error, _ in errors]) == pytest.approx(0, abs=0.01)
+    assert np.mean([each.rows for each in samples]) == pytest.approx(50_000, rel=0.02)
+
+
+def test_rows_are_looked_at_in_one_job_where_partitions_are_as_many_as_slots(spark, jobs):
+    df = with_hot_key(spark.range(0, 100_000, 1, 2), 0.3)
+    with jobs() as started:
+        sampled(df, sample=5000)
+    assert len(started) == 1
+
+
+def test_a_full_sample_counts_every_key(spark):
+    df = with_hot_key(spark.range(0, 100_000, 1, 4), 0.3).withColumn("w", F.lit(2.5))
+    for weight, load in ((None, 100_000), ("w", 250_000)):
+        sample = sampled(df, weight=weight, sample="full")
+        assert sample.is_complete
+        assert (sample.rows, sample.load) == (100_000, load)
+        assert sample.histogram().share_of(fingerprint(-1)) == pytest.approx(0.3)
+        assert len(sample.fingerprints) == df.select("k").distinct().count()
+        assert sample.load_error(16) == 0
+
+
+def test_a_histogram_of_some_keys_is_the_head_of_that_of_all(spark):
+    sample = sampled(with_hot_key(spark.range(0, 100_000, 1, 2), 0.3), sample=5000)
+    assert sample.histogram(100) == sample.histogram().top(100)
+    assert sample.histogram(10**6) == sample.histogram()
+    assert sample.key_loads().histogram == sample.histogram().top(LISTED)
+
+
+def test_by_default_as_many_rows_are_wanted_as_the_partitions_need():
+    assert BatchOptions().sample_rows(1) == BatchOptions().sample_rows(8) == 20_000
+    wanted = BatchOptions().sample_rows(64)
+    assert wanted == pytest.approx(2 * 64 * np.log(64) / 0.05**2, abs=1)
+    assert BatchOptions(sample=77).sample_rows(64) == 77
 
 
 def test_a_rare_row_of_great_weight_is_never_missed(spark):

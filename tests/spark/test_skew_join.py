@@ -12,7 +12,7 @@ from pyspark.testing.utils import assertDataFrameEqual
 from equipoise import InvalidArgumentError, MismatchError
 from equipoise.adapt import Policy
 from equipoise.spark import Action, advise, join
-from equipoise.spark.batch.join_sizes import JOIN_TYPES
+from equipoise.spark.batch.join_sizes import JOIN_TYPES, SIDES
 
 KEYS = {
     "int": "k",
@@ -128,24 +128,59 @@ def test_without_skew_it_is_sparks_own_join(spark, capsys):
     assert "Spark's own join" in capsys.readouterr().out
 
 
-def test_a_small_side_is_broadcast(spark, hot, thin, capsys):
+def unexpectedly_small(spark, rows):
+    """A few rows, of which Spark expects millions before it has run."""
+    every = 3_000_000 // rows
+    return spark.range(3_000_000).where(F.col("id") % every == 0).select((F.col("id") / every).cast("int").alias("key"))
+
+
+def test_a_side_that_turns_out_small_is_broadcast(spark, capsys):
+    left = unexpectedly_small(spark, 4000).withColumn("a", F.lit(1))
+    right = unexpectedly_small(spark, 60).withColumn("b", F.lit(2))
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
     try:
         for how, at in (("inner", 1), ("left", 1), ("right", 0), ("anti", 1)):
-            planned = join(keyed(hot), keyed(thin), "key", how, 6)
+            planned = join(left, right, "key", how, 6)
             assert (planned.broadcast, planned.advice.action) == (at, Action.BROADCAST)
-            assertDataFrameEqual(planned.dataframe(), keyed(hot).join(keyed(thin), "key", how))
+            assertDataFrameEqual(planned.dataframe(), left.join(right, "key", how))
         planned.explain()
         assert "Spark's own join, with the right side broadcast" in capsys.readouterr().out
     finally:
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
 
 
+def test_what_spark_broadcasts_is_left_to_spark_without_a_look(spark, jobs, capsys):
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
+    try:
+        left, right = (spark.range(rows).withColumnRenamed("id", "key") for rows in (5_000_000, 50))
+        for how, at in (("inner", "right"), ("left", "right"), ("right", "left"), ("semi", "right")):
+            sides = (right, left) if at == "left" else (left, right)
+            with jobs() as started:
+                planned = join(*sides, "key", how, 6)
+                made = planned.dataframe()
+            assert started == []
+            assert (planned.plan, planned.broadcast, planned.advice.action) == (None, SIDES.index(at), Action.BROADCAST)
+            assert f"Spark broadcasts the {at} side by itself" in planned.advice.reason
+            assert made.sameSemantics(sides[0].join(sides[1], ["key"], how))
+        planned.explain()
+        assert "no key was looked at" in capsys.readouterr().out
+    finally:
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+
+
+def test_a_join_is_planned_from_one_job(hot, thin, jobs):
+    left, right = keyed(hot), keyed(thin)
+    left.count(), right.count()
+    with jobs() as started:
+        assert join(left, right, "key", "inner", 6, slots=6).plan is not None
+    assert len(started) == 1
+
+
 def test_when_measuring_fails_it_is_sparks_own_join_with_a_warning(hot, thin, monkeypatch):
     def broken(*_args, **_options):
         raise OSError("no space left")
 
-    monkeypatch.setattr(sys.modules["equipoise.spark.batch.skew_join"], "count", broken)
+    monkeypatch.setattr(sys.modules["equipoise.spark.batch.skew_join"], "take_samples", broken)
     planned = join(keyed(hot), keyed(thin), "key", "inner", 6)
     with pytest.warns(RuntimeWarning, match="so this is Spark's own join: no space left"):
         plan = planned.plan
@@ -154,13 +189,14 @@ def test_when_measuring_fails_it_is_sparks_own_join_with_a_warning(hot, thin, mo
     assertDataFrameEqual(planned.dataframe(), keyed(hot).join(keyed(thin), "key"))
 
 
-def test_columns_of_one_name_beside_the_key_do_not_matter(spark, hot, thin):
-    twice = keyed(thin).select("key", "b", F.col("b").alias("b"))
+def test_columns_of_one_name_beside_the_key_do_not_matter(spark):
+    left, right = unexpectedly_small(spark, 4000), unexpectedly_small(spark, 60)
+    twice = right.select("key", F.lit(1).alias("b"), F.lit(2).alias("b"))
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
     try:
-        planned = join(keyed(hot), twice, "key", "inner", 6)
+        planned = join(left, twice, "key", "inner", 6)
         assert planned.advice.action is Action.BROADCAST
-        assert planned.dataframe().count() == keyed(hot).join(twice, "key").count()
+        assert planned.dataframe().count() == left.join(twice, "key").count()
     finally:
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
 
@@ -207,7 +243,8 @@ def test_the_numbers_are_those_of_advise(hot, thin):
     planned = join(keyed(hot), keyed(thin), "key", "left", 6, slots=6)
     asked = advise(keyed(hot), "key", operation="join", other=keyed(thin), how="left", numPartitions=6, slots=6)
     assert asked.numbers == planned.advice.numbers
-    assert set(asked.numbers) == {"hottest_share", "hash_over_ideal", "whole_over_ideal", "split_over_ideal"}
+    over_ideal = {"hash_over_ideal", "whole_over_ideal", "split_over_ideal"}
+    assert set(asked.numbers) == {"hottest_share", "load_error", *over_ideal}
     assert str(asked) == str(planned.advice)
 
 

@@ -10,7 +10,6 @@ from equipoise.hashing import seeded_hashes
 from equipoise.metrics import imbalance
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.split import DChoices, PartialKey, WChoices, find_choices
-from equipoise.split.d_choices import _feasible
 
 FOUR = {"A": [0, 1, 2], "B": [0, 2], "C": [1, 3], "D": [0, 1]}
 STREAM = "AABACAADAB"
@@ -48,7 +47,7 @@ def test_zipf_needs_more_choices_the_steeper_it_is(exponent, hot, choices):
 def test_a_middle_prefix_of_the_head_can_be_the_one_that_fails():
     shares = np.array([0.15, 0.12, 0.04])
     first, last = shares[:1], shares
-    assert not _feasible(2, shares, 10, 1e-4)
+    assert find_choices(shares, 10) == 3
     reached = 1 - 0.9**4
     carried = 0.27 + reached**2 * 0.04 + reached**2 * 0.69
     assert carried == pytest.approx(0.3563, abs=1e-4)
@@ -66,6 +65,29 @@ def test_choices_lie_between_two_and_all_workers_and_fit_the_hottest(shares, wor
     choices = find_choices(head, workers)
     assert 2 <= choices <= workers
     assert len(head) == 0 or choices >= min(workers, np.ceil(head[0] * workers - 1e-9))
+
+
+def printed_choices(shares, workers, slack=1e-4):
+    """FIND_D as printed: every prefix, for every number of choices."""
+    tail = max(0.0, 1.0 - np.cumsum(shares)[-1])
+    for choices in range(max(2, int(np.ceil(shares[0] * workers))), workers):
+        for prefix in range(1, len(shares) + 1):
+            inside = np.cumsum(shares)[prefix - 1]
+            reached = 1 - ((workers - 1) / workers) ** (prefix * choices)
+            carried = inside + reached**choices * (np.cumsum(shares)[-1] - inside) + reached**2 * tail
+            if carried > workers * reached * (1 / workers + slack):
+                break
+        else:
+            return choices
+    return workers
+
+
+@settings(max_examples=100)
+@given(st.lists(st.floats(0.001, 0.3), min_size=1, max_size=12), st.integers(2, 60))
+def test_the_number_of_choices_is_that_of_testing_every_prefix(shares, workers):
+    head = np.sort(np.array(shares, dtype=np.float64))[::-1]
+    head = head / max(1.0, head.sum())
+    assert find_choices(head, workers) == printed_choices(head, workers)
 
 
 @pytest.mark.parametrize("shares", [[0.1, 0.2], [np.nan], [-0.1], [[0.1]]])
@@ -117,6 +139,29 @@ def printed(stream, workers, threshold, mode):
 def test_with_a_look_at_every_message_it_is_the_printed_algorithm(mode, stream, workers):
     splitter = mode(workers, threshold=0.2, refresh=1)  # 50 counters: counts are exact
     assert splitter.route(stream).tolist() == list(printed(stream, workers, 0.2, mode))
+
+
+@pytest.mark.parametrize("mode", [DChoices, WChoices])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), hottest=st.floats(0.3, 0.7), workers=st.integers(150, 260))
+def test_many_choices_are_searched_as_if_one_by_one(mode, seed, hottest, workers):
+    rng = np.random.default_rng(seed)
+    warm = np.where(rng.random(400) < 0.3, rng.integers(2, 5, 400), rng.integers(5, 1000, 400))
+    stream = np.where(rng.random(400) < hottest, 1, warm)
+    splitter = mode(workers, threshold=0.02, refresh=1)
+    assert splitter.route(stream).tolist() == list(printed(stream.tolist(), workers, 0.02, mode))
+
+
+@pytest.mark.parametrize("choices", [80, 150])
+def test_reported_loads_replace_what_was_known_of_many_choices(choices):
+    rng = np.random.default_rng(1)
+    splitter = DChoices(150, threshold=0.1, choices=choices, refresh=1)
+    splitter.route(np.full(2000, 7))
+    for _ in range(3):
+        splitter.probe(rng.integers(0, 5, 150))
+        for _ in range(50):
+            candidates, loads = splitter.candidates(7), splitter.loads.copy()
+            assert splitter.route([7])[0] == candidates[np.argmin(loads[candidates])]
 
 
 @pytest.mark.parametrize("mode", [DChoices, WChoices])

@@ -52,7 +52,6 @@ class Hand:
                 "watermark_ms": 0,
                 "next_watermark_ms": 0,
                 "plan": PLAN,
-                "next_plan": PLAN,
                 "offsets": "",
                 "files": self._files,
                 "sections": sections or {},

@@ -29,7 +29,6 @@ def test_every_batch_has_one_row(hand):
         "time_ms": 1007,
         "watermark_ms": 0,
         "plan": 0,
-        "next_plan": 0,
         "decision": {"action": "keep", "applied": False, "reason": "", "numbers": {"bound": 1.5}},
         "measures": {"rows": 7},
     }

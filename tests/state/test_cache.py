@@ -423,7 +423,7 @@ def test_a_new_boot_starts_a_new_cache_and_deletes_the_old(tmp_path, monkeypatch
     boot_id.write_text("second\n")
     second = GroupCache(tmp_path / "cache")
     assert second.group("t00017").version == -1
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-2-second-0000000000-any"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-3-second-0000000000-any"]
 
 
 def test_a_later_run_deletes_the_caches_of_earlier_ones_and_not_the_other_way_round(tmp_path):

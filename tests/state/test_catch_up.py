@@ -12,6 +12,7 @@ from equipoise.state import catch_up, section_reader
 from equipoise.state.cache import GroupCache
 from equipoise.state.catch_up import RECENT, Recent, reading
 from equipoise.state.commit import Change, Snapshot
+from equipoise.state.entries import entry_key, entry_prefix
 from equipoise.state.group_table import Chain
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import Section
@@ -23,15 +24,21 @@ GROUP = "t00001"
 class Group:
     """One group over many versions: files in a checkpoint, and what it must hold at each."""
 
-    def __init__(self, hand, folder):
+    def __init__(self, hand, folder, tag=None):
         self.hand = hand
-        self.cache = GroupCache(folder)
+        self.tag = tag
+        self.cache = GroupCache(folder, tag=tag)
         self.cached = self.cache.group(GROUP)
         self.chain = Chain()
         self.chains, self.contents = {}, {}
         self.asked = 0
 
+    def key(self, name):
+        """The key of an entry: that of a value of the variable in columns, if there is one."""
+        return name if self.tag is None else entry_key(entry_prefix(sum(name) - 107, name), self.tag)
+
     def change(self, version, entries, *, reset=False):
+        entries = [(self.key(name), value) for name, value in entries]
         section = self.hand.file(version, {GROUP: entries}, reset={GROUP} if reset else ())[GROUP]
         before = {} if reset or not self.chains else self.contents[max(self.contents)]
         merged = {**before, **dict(entries)}
@@ -61,9 +68,9 @@ class Group:
             return dict(reader.entries())
 
 
-@pytest.fixture
-def group(hand, tmp_path):
-    group = Group(hand, tmp_path / "cache")
+@pytest.fixture(params=[None, 2], ids=["entries", "columns"])
+def group(request, hand, tmp_path):
+    group = Group(hand, tmp_path / "cache", request.param)
     yield group
     group.cache.close()
 
@@ -235,7 +242,7 @@ def test_a_cold_start_reads_no_byte_more_than_once(hand, tmp_path, monkeypatch, 
 @given(data=st.data())
 def test_any_way_through_the_versions_reads_what_the_log_says(make_hand, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any")
-    group = Group(make_hand(folder), folder / "cache")
+    group = Group(make_hand(folder), folder / "cache", data.draw(st.sampled_from([None, 2])))
     entries = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=3)), max_size=3)
     version = 0
     for _ in range(data.draw(st.integers(1, 12))):

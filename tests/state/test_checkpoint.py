@@ -133,7 +133,7 @@ def test_of_two_plans_of_one_version_the_log_says_which_one_counts(hand):
     checkpoint = Checkpoint(hand.storage)
     names = sorted(checkpoint.keep_plan(plan) for plan in (uniform_plan(2, 4), Plan(2, [1, 1, 0, 0])))
     for used in names:
-        hand.append(names.index(used), plan=used, next_plan=used)
+        hand.append(names.index(used), plan=used)
         assert checkpoint.plan_names() == {0: used}
 
 

@@ -165,10 +165,10 @@ def test_another_format_and_another_shape_are_refused(hand, kind):
     def read():
         return hand.log.read(0) if kind == "commit" else hand.log.table(0)
 
-    hand.storage.write(f"log/{name}", seal(kind, 1, msgspec.to_builtins(commit)))
-    with pytest.raises(UnknownFormatError, match=f"{name}.*format 1, this release reads format 2"):
+    hand.storage.write(f"log/{name}", seal(kind, 2, msgspec.to_builtins(commit)))
+    with pytest.raises(UnknownFormatError, match=f"{name}.*format 2, this release reads format 4"):
         read()
-    hand.storage.write(f"log/{name}", seal(kind, 2, {"version": "one"}))
+    hand.storage.write(f"log/{name}", seal(kind, 4, {"version": "one"}))
     with pytest.raises(DamagedError, match=f"{name} is not a {kind}.*restore it from a copy"):
         read()
 
@@ -279,7 +279,7 @@ def test_a_record_that_names_a_file_outside_is_refused_and_nothing_outside_is_de
         used = outside if kind == "summary" else sections
         chains = {"t00000": Chain(None, [Change(0, used["t00000"])])}
         body = msgspec.to_builtins([0, chains, [] if kind == "summary" else bad_file], builtin_types=(bytes,))
-        hand.storage.write(f"log/{0:020d}-{1:010d}-{0:020d}.summary", seal("summary", 2, body))
+        hand.storage.write(f"log/{0:020d}-{1:010d}-{0:020d}.summary", seal("summary", 4, body))
     name = max(hand.storage.names("log"), key=lambda each: each.endswith("summary"))
     hand.append(1)
     for use in (lambda: hand.log.table(1), lambda: GarbageCollector(hand.epoch, 1).sweep(hand.log, GroupTable(1))):

@@ -118,11 +118,12 @@ def test_a_fault_that_does_not_happen_in_the_query_that_takes_over_is_refused_to
         run([*committed, visits("a")])
 
 
-def test_partitions_change_with_the_batch_after_the_next():
+def test_partitions_change_with_the_next_batch():
     batches = [visits("abcdefgh", number) for number in range(5)]
     found = run([batches[0], Rescale(4), *batches[1:3], Crash("task.start", count=4), *batches[3:]])
-    assert found.partitions == [2, 2, 4, 4, 4]
+    assert found.partitions == [2, 4, 4, 4, 4]
     assert found.outputs == run(batches).outputs
+    assert run([Rescale(3), *batches[:2]], look="never").partitions == [3, 3], "also with the first one"
 
 
 def test_the_clock_is_part_of_the_input():
@@ -224,6 +225,30 @@ def test_a_fault_without_a_batch_after_it_is_refused():
 def test_a_step_that_cannot_be_is_refused_by_name(make, expected):
     with pytest.raises(InvalidArgumentError, match=expected):
         make()
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (Row(host="a"), r"a step is Crash\(.* or a batch, got Row\(host='a'\); a batch is .* a list of rows"),
+        ({"host": "a"}, "or a batch, got {'host': 'a'}"),
+        ("a", "or a batch, got 'a'"),
+        (None, "or a batch, got None"),
+        (Crash, "or a batch, got <class"),
+        (["a"], "the rows of a batch are dicts or Rows with named fields, got 'a'"),
+        ([("a", 1)], r"got \('a', 1\)"),
+        ([Row("a")], r"got <Row\('a'\)>"),
+    ],
+)
+def test_a_step_that_is_no_batch_is_refused(step, expected):
+    with pytest.raises(InvalidArgumentError, match=expected):
+        run([step])
+
+
+@pytest.mark.parametrize("option", [{"clock": lambda: 0}, {"checkpointLocation": "elsewhere"}])
+def test_an_option_that_the_run_sets_itself_is_refused(option):
+    with pytest.raises(InvalidArgumentError, match=f"run_batches sets {next(iter(option))} itself"):
+        run([visits("a")], **option)
 
 
 @pytest.mark.parametrize(

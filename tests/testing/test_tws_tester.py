@@ -646,7 +646,22 @@ def test_state_cannot_be_declared_after_init_as_in_a_query():
             super().init(self.handle)
             return super().handleInputRows(key, rows, timerValues)
 
-    with pytest.raises(InvalidArgumentError, match="'count' was declared or deleted after init"):
+    with pytest.raises(InvalidArgumentError, match=r"getValueState\('count'\) was called after init"):
+        TwsTester(Late()).test("a", [])
+
+
+def test_state_cannot_be_deleted_after_init_as_in_a_query():
+    class Late(Visits):
+        def init(self, handle):
+            super().init(handle)
+            self.handle = handle
+
+        def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
+            self.handle.deleteIfExists("count")
+
+    with pytest.raises(
+        PySparkRuntimeError, match=r"deleteIfExists\('count'\) was called after init, with the variable"
+    ):
         TwsTester(Late()).test("a", [])
 
 
@@ -695,6 +710,39 @@ def test_outputs_are_checked_against_a_schema_and_converted_as_in_a_query(form):
     ]
     with pytest.raises(InvalidArgumentError, match="column 'host' that the function yielded does not fit"):
         run(TwsTester(Visits(form), outputStructType="host long, n long"), "a", visits(1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("returned", [None, pd.DataFrame({"host": ["a"]}), Row(host="a")], ids=["None", "frame", "row"])
+def test_a_method_that_returns_no_iterator_is_named_as_in_a_query(form, returned):
+    class Returns(Visits):
+        def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
+            self.handle.registerTimer(1)
+            return []
+
+        def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):  # noqa: ARG002, N802, N803 - as above
+            return returned
+
+        def init(self, handle):
+            self.handle = handle
+
+    tester = TwsTester(Returns(form), timeMode="ProcessingTime")
+    run(tester, "a", visits(1))
+    with pytest.raises(InvalidArgumentError, match=r"^Returns\.handleExpiredTimer gave a wrong result: it returned"):
+        tester.setProcessingTime(1)
+
+
+def test_an_input_of_the_other_form_is_refused():
+    tester = TwsTester(Visits("rows"))
+    with pytest.raises(InvalidArgumentError, match="test takes the rows of the key, and got a DataFrame; use testIn"):
+        tester.test("a", pd.DataFrame(visits(1)))
+    with pytest.raises(InvalidArgumentError, match=r"testInPandas takes a DataFrame .* got a list; use test for rows"):
+        tester.testInPandas("a", visits(1))
+
+
+def test_a_class_is_refused_where_a_processor_is_needed():
+    with pytest.raises(InvalidArgumentError, match=r"statefulProcessor must be .* give an instance, Visits\(\.\.\.\)"):
+        TwsTester(Visits)
 
 
 HOSTS = st.sampled_from(["a", "b", "c", None])

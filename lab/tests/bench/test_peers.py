@@ -13,7 +13,7 @@ from equipoise import InvalidArgumentError
 from equipoise_lab.bench import Report, peers
 from equipoise_lab.bench.harness import Context, Environment
 from equipoise_lab.bench.peers.curves import grouped_curve, state_curve
-from equipoise_lab.bench.peers.results import Comparison, Curve, Point, Results
+from equipoise_lab.bench.peers.results import Comparison, Curve, Point, Results, worst_first
 from equipoise_lab.bench.peers.sizes import QUICK
 from equipoise_lab.bench.peers.tables import cheap_table, grouped_table, join_table, stream_table
 from equipoise_lab.cli.commands import app
@@ -83,6 +83,7 @@ TABLE = Comparison(
     "what it is.",
     ("ours a", "ours b"),
     {"hash": [4.0, 4.2], "salted 2": [3.0, 3.0], "salted 8": [1.0, 1.2], "ours a": [2.0, 2.4], "ours b": [1.4, 1.6]},
+    ("hash", "ours a"),
 )
 WON = Comparison("join", "another.", ("ours",), {"plain": [9.0], "ours": [3.0]})
 CURVE = Curve("rows", "rows grow.", [Point(1000, {"hash": [1.0, 3.0]}), Point(1_000_000, {"hash": [4.0]})])
@@ -95,14 +96,16 @@ def report(*tables):
 
 def test_figures_are_derived_from_the_raw_seconds():
     assert (TABLE.best_of_ours, TABLE.best_peer) == ("ours b", "salted 8")
-    assert TABLE.over_best_peer == pytest.approx(1.5 / 1.1)
+    assert TABLE.over_best_peer == pytest.approx((1.4 / 1.0 + 1.6 / 1.2) / 2)
     assert TABLE.families["salted"] == ["salted 2", "salted 8"]
-    assert TABLE.slug == "grouped_some_skew"
+    assert TABLE.whole_over_best_peer == pytest.approx((2.0 / 4.0 + 2.4 / 4.2) / 2)
+    assert WON.whole_over_best_peer is None
+    assert [duel.name for duel in worst_first([WON, TABLE])] == [TABLE.name, f"{TABLE.name}, keys whole", "join"]
 
 
 def test_the_page_shows_medians_spread_ratios_and_where_others_are_faster():
     page = peers.page(report(TABLE, WON))
-    assert "| grouped, some skew | ours b | 1.50 | salted 8 | 1.10 | 1.36 |" in page
+    assert "| grouped, some skew | ours b | 1.50 | salted 8 | 1.10 | 1.37 | 1.33 to 1.40 |" in page
     assert "- Grouped, some skew: salted 8 takes 1.10 s, ours b 1.50 s (1.36 times as long)." in page
     assert "| salted 8 (best of 2, 8) | 1.10 | 1.00 to 1.20 | 0.73 |" in page
     assert "| **ours b** | 1.50 | 1.40 to 1.60 | 1.00 |" in page

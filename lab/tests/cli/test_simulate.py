@@ -20,6 +20,16 @@ def test_a_table_has_a_row_for_each_splitter_and_planner():
     assert answer.exit_code == 0, answer.output
     for name in ("shuffle", "partial-key", "off-greedy", "kip", "DistCost", "latency"):
         assert name in answer.stdout
+    assert "plan every 1,000 messages" in " ".join(answer.stdout.split())
+
+
+def test_planners_plan_however_short_the_stream():
+    for messages in ("2", "20000"):
+        answer = simulate("--splitters", "kip,uniform", "--messages", messages, "--json", "-")
+        assert answer.exit_code == 0, answer.output
+    results = json.loads(answer.stdout)
+    kip, plain = (max(results[name]["loads"]) / 2000 for name in ("kip", "uniform"))
+    assert kip < 0.95 * plain
 
 
 def test_results_are_written_as_json_and_nothing_else():

@@ -52,6 +52,12 @@ def test_an_error_of_both_is_the_same_whatever_its_words():
     assert compared(CASE, trace(failures=["one"]), trace())[0] == "different"
 
 
+def test_where_spark_refuses_equipoise_refuses_by_an_error_of_its_own():
+    refuses, sparks = replace(CASE, refusal="one"), trace(failures=["one"])
+    assert compared(refuses, sparks, trace(failures=["UserFunctionError: two"])) == ("same", "")
+    assert compared(refuses, sparks, trace(failures=["KeyError: 'n'"])) == ("crashed", "KeyError: 'n'")
+
+
 def test_state_that_spark_stores_under_another_key_must_stay_under_its_own():
     apart = replace(CASE, apart={"v": {"b": "1"}})
     assert compared(apart, trace(), trace(state={"v": {"b": "1"}}))[0] == "stricter"

@@ -134,6 +134,11 @@ def test_names_that_are_neither_are_answered_with_those_there_are():
         splitter_of("pkg", 4)
 
 
+def test_a_planner_is_not_made_without_the_time_of_its_plans():
+    with pytest.raises(InvalidArgumentError, match="give every"):
+        splitter_of("kip", 4)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"sources": 0}, {"load": "none"}, {"step": 0}, {"rate": 0}, {"aggregation_period": 0}, {"source_skew": -1}],

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError
@@ -34,6 +36,34 @@ class Work(NamedTuple):
     state: float | None = None
 
 
+class WorkTable(NamedTuple):
+    """Work of tail groups or keys as arrays, by ascending number.
+
+    Attributes
+    ----------
+    numbers
+        Tail groups or fingerprints.
+    rows, seconds
+        Their work.
+    state
+        Bytes of state; NaN where it was not measured.
+    """
+
+    numbers: NDArray[np.int64]
+    rows: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    state: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, works: Mapping[int, Work]) -> Self:
+        """Return the works as arrays."""
+        numbers = np.fromiter(works, dtype=np.int64, count=len(works))
+        order = np.argsort(numbers)
+        found = works.values()
+        columns = [work.rows for work in found], [work.seconds for work in found], [work.state for work in found]
+        return cls(numbers[order], *(np.array(column, dtype=np.float64)[order] for column in columns))
+
+
 @dataclass(frozen=True)
 class BatchLoads:
     """Measured loads of one batch.
@@ -57,30 +87,50 @@ class BatchLoads:
 
     def __post_init__(self) -> None:
         whole("tail_groups", self.tail_groups, 1)
-        outside = [group for group in self.groups if not 0 <= group < self.tail_groups]
-        if outside:
-            raise InvalidArgumentError(f"tail group {outside[0]} is not one of 0..{self.tail_groups - 1}")
         both = self.isolated.keys() & self.listed.keys()
         if both:
             raise InvalidArgumentError(
                 f"key {fingerprint_text(int(min(both)))} is both in isolated and in listed; pass it in one of them"
             )
-        for what, works in (("tail group", self.groups), ("key", self.isolated), ("key", self.listed)):
-            for number, work in works.items():
-                figures = (work.rows, work.seconds, work.state or 0.0)
-                if not all(0 <= figure <= _LARGEST for figure in figures):
-                    name = fingerprint_text(int(number)) if what == "key" else number
-                    raise InvalidArgumentError(f"{what} {name} has {work}; values must be in 0..{_LARGEST:.0g}")
+        groups = self.tail.numbers
+        outside = groups[(groups < 0) | (groups >= self.tail_groups)]
+        if len(outside):
+            raise InvalidArgumentError(f"tail group {outside[0]} is not one of 0..{self.tail_groups - 1}")
+        for what, works, table in (
+            ("tail group", self.groups, self.tail),
+            ("key", {**self.isolated, **self.listed}, self.single),
+        ):
+            figures = np.array([table.rows, table.seconds, np.nan_to_num(table.state, posinf=np.inf)])
+            measured = len(works) - [work.state for work in works.values()].count(None)
+            if np.all((figures >= 0) & (figures <= _LARGEST)) and measured == np.sum(~np.isnan(table.state)):
+                continue
+            number, work = next(each for each in works.items() if not _possible(each[1]))
+            name = fingerprint_text(int(number)) if what == "key" else number
+            raise InvalidArgumentError(f"{what} {name} has {work}; values must be in 0..{_LARGEST:.0g}")
+
+    @cached_property
+    def tail(self) -> WorkTable:
+        """Work of the tail groups."""
+        return WorkTable.of(self.groups)
+
+    @cached_property
+    def single(self) -> WorkTable:
+        """Work of the isolated and the listed keys."""
+        return WorkTable.of({**self.isolated, **self.listed})
 
     @property
     def rows(self) -> float:
         """Rows of the batch."""
-        return float(sum(work.rows for works in (self.groups, self.isolated) for work in works.values()))
+        return float(self.tail.rows.sum()) + float(sum(work.rows for work in self.isolated.values()))
 
     @property
     def seconds(self) -> float:
         """Sum of the times of all tasks."""
-        return float(sum(work.seconds for works in (self.groups, self.isolated) for work in works.values()))
+        return float(self.tail.seconds.sum()) + float(sum(work.seconds for work in self.isolated.values()))
+
+
+def _possible(work: Work) -> bool:
+    return all(0 <= figure <= _LARGEST for figure in (work.rows, work.seconds, work.state or 0.0))
 
 
 def task_slowness(tails: Sequence[Sequence[Work]]) -> list[float]:

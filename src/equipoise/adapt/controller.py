@@ -1,4 +1,4 @@
-"""Decision after each micro-batch: keep the plan, replan, or change the number of partitions."""
+"""Decision before each micro-batch: keep the plan, replan, or change the number of partitions."""
 
 from math import hypot, log, sqrt
 from typing import Literal, NotRequired, TypedDict
@@ -11,15 +11,19 @@ from equipoise.adapt.policy import Policy
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.metrics import load_imbalance, lower_bound
-from equipoise.plan import Plan, Planner, diff, make_planner
+from equipoise.plan import Plan, Planner, make_planner
 from equipoise.plan.cost import Priced, price
-from equipoise.readable import seconds_text, size_text
+from equipoise.plan.plan_diff import check_comparable
+from equipoise.plan.planner import Problem, Proposal, within_budget
+from equipoise.readable import fingerprint_text, seconds_text, size_text
 
 Action = Literal["keep", "replan", "rescale"]
 """The decision; ``"replan"`` and ``"rescale"`` are proposals unless the decision was applied."""
 
 _FALSE_ALARM = 1e-5  # probability, for each decision, of mistaking an even load for skew
 _ROUNDING = 1e-6  # relative rounding error by which sums may exceed a budget
+_HIGH_BOUND = 1.05  # bound above which a message names the key that sets it
+_BELIEVED = 0.995  # trust from which on a message does not speak of it
 
 
 class DecisionRecord(TypedDict):
@@ -34,7 +38,7 @@ class DecisionRecord(TypedDict):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Decision after a batch, with its reason.
+    """Decision before a batch, with its reason.
 
     Attributes
     ----------
@@ -43,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     applied
         Whether ``plan`` is a new plan; proposals in the mode ``"advise"`` are not applied.
     plan
-        The plan of the next batch.
+        The plan of the batch.
     proposed
         The plan that was made, applied or not; ``None`` if none was made.
     reason
@@ -89,6 +93,8 @@ class Controller:
     - So an even load moves nothing, however noisy its measurement.
     - A requested change of N is made at once. Of the limits only the budget applies, and not to the state of partitions
       that are removed.
+    - A change that moves more than ``at_once`` is judged as a whole and made in part: the part moves the state with
+      most load for its size. The next decisions go on from there.
 
     Parameters
     ----------
@@ -136,51 +142,74 @@ class Controller:
         pinned: bool = False,
         partitions: int | None = None,
         move_rate: float | None = None,
+        at_once: float | None = None,
+        trust: float = 1.0,
     ) -> Decision:
-        """Decide on the plan of the next batch.
+        """Decide on the plan of a batch.
 
         Parameters
         ----------
         plan
             The present plan.
         loads
-            Loads measured up to and including this batch.
+            Loads of the batch as far as it was seen, else of the batches before it.
         batch
-            Number of the batch that has ended.
+            Number of the batch.
         batch_seconds
-            Duration of the batch.
+            Duration of the batch before.
         last_replan
-            Number of the batch after which the plan last changed; ``None``: it never changed.
+            Number of the first batch of the present plan; ``None``: it never changed.
         pinned
             Whether the plan must be kept.
         partitions
             Requested number of partitions; ``None``: no change.
         move_rate
             Measured rate at which a partition receives state, in bytes per second; ``None``: the rate of the policy.
+        at_once
+            State in bytes that one batch should move at most; ``None``: no limit.
+        trust
+            Part of the promised gain that earlier plans have brought, from 0 to 1.
         """
         _check(plan, loads)
         at_least("batch_seconds", batch_seconds, 0)
         rate = self.policy.move_rate if move_rate is None else at_least("move_rate", move_rate, 0)
         if rate == 0:
             raise InvalidArgumentError("move_rate must be above 0 bytes per second, got 0")
-        case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon)
+        case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon, trust)
         count = plan.partitions if partitions is None else whole("partitions", partitions, 1)
         waiting = self._reason_to_wait(case, whole("batch", batch, 0), last_replan, pinned, count)
         if waiting is not None:
             return case.kept(waiting)
+        objection = None
         try:
             proposed = self._planner.plan(
                 plan, case.histogram, partitions=count, costs=case.costs, budget=self.policy.budget(rate)
             )
             case.weigh(proposed, count)
+            aim = case.numbers
+            if count == plan.partitions:
+                objection = self._objection(case, proposed, batch, last_replan)
+            if objection is None and at_once is not None and aim["move_bytes"] > at_once:
+                proposed = self._part(case, proposed, at_once)
         except Exception as error:  # noqa: BLE001 - planners are plug-ins; the stream continues whatever they raise
             return case.kept(f"planner {self._planner.name!r} failed ({type(error).__name__}: {error})")
-        if count == plan.partitions:
-            objection = self._objection(case, proposed, batch, last_replan)
-            if objection is not None:
-                return case.kept(objection, None if proposed is plan else proposed)
+        if objection is not None:
+            return case.kept(objection, None if proposed is plan else proposed)
         action: Action = "replan" if count == plan.partitions else "rescale"
-        return case.taken(action, proposed, applied=self.policy.mode == "auto")
+        return case.taken(action, proposed, applied=self.policy.mode == "auto", aim=aim)
+
+    def _part(self, case: "_Case", aim: Plan, at_once: float) -> Plan:
+        """Return a plan on the way to ``aim`` that moves up to ``at_once`` bytes; more if a single item has more."""
+        allowed = at_once
+        while allowed < case.numbers["move_bytes"]:
+            problem = Problem(case.plan, aim.partitions, case.priced, allowed)
+            cut = within_budget(problem, Proposal(aim.tail, dict(aim.isolated), aim.reason))
+            part = cut.after(case.plan, aim.partitions, aim.planner)
+            if not part.same_routing(case.plan):
+                case.weigh(part, aim.partitions)
+                return part
+            allowed = max(2 * allowed, 1.0)
+        return aim
 
     def _reason_to_wait(
         self, case: "_Case", batch: int, last_replan: int | None, pinned: bool, count: int
@@ -198,7 +227,7 @@ class Controller:
         elif case.loads.total == 0:
             reason = "no load measured yet"
         elif before <= case.bound * (1 + policy.trigger):
-            reason = f"imbalance {before:.3f} is within {policy.trigger:.0%} of the bound {case.bound:.3f}"
+            reason = f"imbalance {before:.3f} is within {policy.trigger:.0%} of the bound {case.bound:.3f}{case.limit}"
         elif before <= case.bound + hypot(case.bound * policy.trigger, case.noise):  # tolerance and chance
             rows = f"{case.loads.effective_rows:.0f} rows"
             reason = f"{case.state}, may be chance, which explains {case.noise:.3f} with {rows}"
@@ -211,10 +240,10 @@ class Controller:
         policy, numbers = self.policy, case.numbers
         before, after = numbers["imbalance_before"], numbers["imbalance_after"]
         gain, cost = numbers["gain_seconds"], numbers["move_seconds"]
-        saved, wanted = 1 - after / before, hypot(policy.minimum_gain, case.noise / before)
+        saved, wanted = case.trust * (1 - after / before), hypot(policy.minimum_gain, case.noise / before)
         recent = last_replan is not None and batch - last_replan < policy.horizon
         budget = policy.budget(case.rate)
-        change = f"predicted imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}"
+        change = f"predicted imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}{case.doubt}"
         reason = None
         if proposed.same_routing(case.plan):
             reason = f"{case.state}, but planner {self._planner.name!r} found no better plan"
@@ -226,7 +255,7 @@ class Controller:
                 f"hysteresis: {change}, less than the {wanted:.1%} that a replan must save "
                 f"within {policy.horizon} batches of the last"
             )
-        elif gain <= cost:
+        elif cost > 0 and gain <= cost:  # before the first batch no time is known, and nothing has to move
             reason = (
                 f"{change}, {seconds_text(gain)} in {policy.horizon} batches, but moving takes {seconds_text(cost)}"
             )
@@ -238,8 +267,10 @@ class Controller:
 class _Case:
     """Numbers of one decision: loads, costs and predictions."""
 
-    def __init__(self, plan: Plan, loads: StreamLoadRecord, batch_seconds: float, rate: float, horizon: int) -> None:
-        self.plan, self.loads, self.rate, self.horizon = plan, loads, rate, horizon
+    def __init__(
+        self, plan: Plan, loads: StreamLoadRecord, batch_seconds: float, rate: float, horizon: int, trust: float
+    ) -> None:
+        self.plan, self.loads, self.rate, self.horizon, self.trust = plan, loads, rate, horizon, trust
         self.histogram, self.costs = loads.histogram(), loads.costs()
         self.priced = price(self.histogram, plan.tail_groups, self.costs)
         self.bound = lower_bound(plan.partitions, self.priced.largest_share)
@@ -254,7 +285,12 @@ class _Case:
             else self.bound
         )
         self.noise = _noise(uncertain, loads.effective_rows, plan.partitions)
-        self.numbers = {"imbalance_before": before, "bound": self.bound, "noise": self.noise}
+        self.numbers = {"imbalance_before": before, "bound": self.bound, "noise": self.noise, "trust": trust}
+
+    @property
+    def doubt(self) -> str:
+        """How far the promise is believed, as text; empty if earlier plans have kept theirs."""
+        return f" ({self.trust:.0%} believed, as earlier plans have kept)" if self.trust < _BELIEVED else ""
 
     def _hottest_is_in(self, partition: int) -> bool:
         """Return whether a partition has the key that sets the bound; then chance affects only its other keys."""
@@ -266,26 +302,36 @@ class _Case:
         """Balance of the present plan, as text."""
         return f"imbalance {self.numbers['imbalance_before']:.3f}, bound {self.bound:.3f}"
 
+    @property
+    def limit(self) -> str:
+        """What sets the bound, and the way out, as text; empty where the bound is the mean."""
+        if self.bound <= _HIGH_BOUND:
+            return ""
+        key, share = fingerprint_text(int(self.histogram.fingerprints[0])), self.priced.largest_share
+        return f", because the key {key} alone has {share:.1%} of the load; only an operator that merges can split it"
+
     def weigh(self, proposed: Plan, count: int) -> None:
         """Predict gain and cost of a plan."""
         if proposed.partitions != count:
             raise MismatchError(f"it made a plan of {proposed.partitions} partitions, {count} were asked for")
-        moves = diff(self.plan, proposed, self.histogram, self.costs)
+        check_comparable(self.plan, proposed)
         loads, before = self.priced.loads(proposed), self.numbers["imbalance_before"]
         after = load_imbalance(loads)
         shorter = 1 - after / count / (before / self.plan.partitions)
         newly = np.setxor1d(self.plan.isolated_keys, proposed.isolated_keys)
         copied = newly[self.plan.assign(newly) == proposed.assign(newly)]
         copied_state = self.priced.of_keys(copied)[1]
-        work = _incoming(self.priced, self.plan, proposed) + np.bincount(proposed.assign(copied), copied_state, count)
-        self.numbers |= {
+        incoming = _incoming(self.priced, self.plan, proposed)
+        work = incoming + np.bincount(proposed.assign(copied), copied_state, count)
+        single = np.union1d(self.plan.isolated_keys, proposed.isolated_keys)
+        self.numbers = self.numbers | {
             "imbalance_after": after,
-            "gain_seconds": self.horizon * self.longest_task * shorter,
-            "move_bytes": float(moves.state or 0.0),
+            "gain_seconds": self.horizon * self.longest_task * shorter * self.trust,
+            "move_bytes": float(incoming.sum()),
             "move_seconds": float(work.max()) / self.rate,
             "copy_bytes": float(copied_state.sum()),
-            "keys_moved": float(len(moves.keys)),
-            "groups_moved": float(len(moves.groups)),
+            "keys_moved": float(np.sum(self.plan.assign(single) != proposed.assign(single))),
+            "groups_moved": float(np.sum(self.plan.tail != proposed.tail)),
         }
 
     def kept(self, reason: str, proposed: Plan | None = None) -> Decision:
@@ -294,15 +340,17 @@ class _Case:
             action="keep", applied=False, plan=self.plan, proposed=proposed, reason=reason, numbers=self.numbers
         )
 
-    def taken(self, action: Action, proposed: Plan, *, applied: bool) -> Decision:
-        """Return the decision for the proposed plan, applied or only advised."""
+    def taken(self, action: Action, proposed: Plan, *, applied: bool, aim: dict[str, float]) -> Decision:
+        """Return the decision for a plan, applied or only advised; ``aim`` has the numbers of the whole change."""
         n, count = self.numbers, proposed.partitions
         bound = lower_bound(count, self.priced.largest_share)
-        change = f"predicted imbalance {n['imbalance_before']:.3f} -> {n['imbalance_after']:.3f}, bound {bound:.3f}"
-        gain = f"saves {seconds_text(n['gain_seconds'])} in {self.horizon} batches"
+        change = f"predicted imbalance {n['imbalance_before']:.3f} -> {aim['imbalance_after']:.3f}, bound {bound:.3f}"
+        gain = f"saves {seconds_text(aim['gain_seconds'])} in {self.horizon} batches"
         if action == "rescale":
             change, gain = f"{self.plan.partitions} -> {count} partitions", change
-        reason = f"{change}; {gain}, moving {size_text(n['move_bytes'])} takes {seconds_text(n['move_seconds'])}"
+        moving = f"moving {size_text(aim['move_bytes'])} takes {seconds_text(aim['move_seconds'])}"
+        step = f", in steps: {size_text(n['move_bytes'])} now, to {n['imbalance_after']:.3f}" if n is not aim else ""
+        reason = f"{change}; {gain}{self.doubt}, {moving}{step}"
         return Decision(
             action=action,
             applied=applied,

@@ -3,15 +3,15 @@
 A record stores load by key and tail group, whatever the plan of the batch, so it stays valid when the plan changes.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.adapt.batch_loads import BatchLoads, Work
+from equipoise.adapt.batch_loads import BatchLoads
+from equipoise.adapt.look import Look
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import reading, require, seal, unseal
@@ -25,7 +25,7 @@ LoadMeasure = Literal["auto", "seconds", "rows"]
 LISTED_KEYS = 1024
 """Largest number of keys in a record, besides the isolated ones."""
 
-_KIND, _FORMAT_VERSION = "stream-load-record", 1
+_KIND, _FORMAT_VERSION = "stream-load-record", 2
 _NOISE = float(np.log(1.3))  # costs per row within this factor count as equal
 _FLUCTUATIONS = 2.0  # or within this multiple of their usual change between batches, as a logarithm
 _WIDEST = 14.0  # natural logarithm of the largest relative cost: about a million
@@ -33,28 +33,13 @@ _SIGNIFICANT_SECONDS = 0.05  # shorter batches do not show the cost of a row
 _SHIFT = 0.1  # fraction of rows in other groups than before, beyond chance, at which the past is discarded
 _NEGLIGIBLE = 1e-6  # share of the load below which a key is not worth listing
 
-_GROUP = np.dtype([("rows", "<f4"), ("load", "<f4"), ("cost", "<f4"), ("state", "<f4")])
-_KEY = np.dtype([("key", "<i8"), ("load", "<f4"), ("cost", "<f4"), ("state", "<f4"), ("isolated", "u1")])
+_GROUP = np.dtype([("rows", "<f4"), ("load", "<f4"), ("cost", "<f4"), ("weight", "<f4"), ("state", "<f4")])
+_KEY = np.dtype(
+    [("key", "<i8"), ("load", "<f4"), ("cost", "<f4"), ("weight", "<f4"), ("state", "<f4"), ("isolated", "u1")]
+)
 
 _Doubles = NDArray[np.float64]
 _Table = NDArray[np.void]
-
-
-class _Columns(NamedTuple):
-    """Work of groups or keys as arrays, by ascending number; a state that was not measured is NaN."""
-
-    numbers: NDArray[np.int64]
-    rows: _Doubles
-    seconds: _Doubles
-    state: _Doubles
-
-
-def _columns(works: Mapping[int, Work]) -> _Columns:
-    numbers = np.array(sorted(works), dtype=np.int64)
-    found = [works[number] for number in numbers.tolist()]
-    table = np.array([(w.rows, w.seconds, np.nan if w.state is None else w.state) for w in found], dtype=np.float64)
-    rows, seconds, state = table.reshape(-1, 3).T
-    return _Columns(numbers, rows, seconds, state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +54,8 @@ class _Record:
         Sum of the squared weights of the rows.
     groups
         One record for each tail group: decayed rows and load of all its keys; last known relative cost of a row of the
-        unlisted keys, as a natural logarithm; state without the isolated keys.
+        unlisted keys, as a natural logarithm; last known load of one of these rows, 0 where there was none; state
+        without the isolated keys.
     keys
         One record for each listed key, by ascending fingerprint, with the same fields; an unknown state is NaN.
     """
@@ -176,7 +162,7 @@ class StreamLoadRecord:
                 "measure with the number of groups of the query's first plan"
             )
         past, count = self._record, self.tail_groups
-        tail, single = _columns(batch.groups), _columns({**batch.isolated, **batch.listed})
+        tail, single = batch.tail, batch.single
         isolated = np.isin(single.numbers, list(batch.isolated))
         home = np.mod(single.numbers, count)
         keys = _spread(past.keys, np.union1d(past.keys["key"], single.numbers))
@@ -195,6 +181,9 @@ class StreamLoadRecord:
         groups["rows"] = decay * groups["rows"] + group_rows
         groups["load"] = decay * groups["load"] + work[:count] + np.bincount(home, work[count:], count)
         groups["cost"] = cost[:count]
+        weight = _weights(np.concatenate([rest_rows, single.rows]), work)
+        groups["weight"] = np.where(rest_rows > 0, weight[:count], groups["weight"])
+        keys["weight"][at] = np.where(single.rows > 0, weight[count:], keys["weight"][at])
         keys["load"] *= decay
         keys["load"][at] += work[count:]
         keys["cost"][at] = cost[count:]
@@ -215,6 +204,46 @@ class StreamLoadRecord:
             _worth_listing(keys, float(groups["load"].sum())),
         )
         return following
+
+    def seen(self, look: Look) -> "StreamLoadRecord":
+        """Return the record of a batch by rows that were seen before it ran.
+
+        The rows replace all loads on record. Each counts as much as a row of its key, or else of its tail group, has
+        last cost. States are kept.
+        """
+        past, count = self._record, self.tail_groups
+        scale = look.rows / look.seen if look.seen else 0.0
+        home = np.mod(look.fingerprints, count)
+        usual = past.groups["weight"].astype(np.float64)
+        usual[usual == 0] = self._usual_weight()
+        weight = usual[home]
+        known = np.searchsorted(past.keys["key"], look.fingerprints)
+        listed = np.isin(look.fingerprints, past.keys["key"])
+        own = past.keys["weight"][known[listed]].astype(np.float64)
+        weight[listed] = np.where(own > 0, own, weight[listed])
+        rows = look.counts * scale
+        groups = past.groups.copy()
+        groups["rows"] = np.bincount(home, rows, count)
+        groups["load"] = np.bincount(home, rows * weight, count)
+        hottest = look.fingerprints[np.argsort(-rows * weight, kind="stable")[:LISTED_KEYS]]
+        keys = _spread(past.keys, np.union1d(past.keys["key"], hottest))
+        keys["load"] = 0.0
+        at = np.searchsorted(keys["key"], look.fingerprints)
+        there = np.flatnonzero(np.isin(look.fingerprints, keys["key"]))
+        keys["load"][at[there]] = (rows * weight)[there]
+        seconds = past.seconds / past.rows * look.rows if past.rows else 0.0
+        squares = 0.0 if look.is_exact or not look.seen else look.rows**2 / look.seen
+        following = StreamLoadRecord(count, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
+        following._record = _Record(
+            1.0, look.rows, seconds, squares, groups, _worth_listing(keys, float(groups["load"].sum()))
+        )
+        return following
+
+    def _usual_weight(self) -> float:
+        """Return the load of a row of which nothing is known: 1, or the mean seconds of a row."""
+        if self.load != "seconds" or not self._record.rows:
+            return 1.0
+        return self._record.seconds / self._record.rows or 1.0
 
     def _rest(
         self, groups: NDArray[np.int64], amounts: _Doubles, home: NDArray[np.int64], listed: _Doubles
@@ -253,26 +282,6 @@ class StreamLoadRecord:
         """Return the load of each tail group with all its keys; rounding does not make it less than its listed keys."""
         listed = self._by_group(self._record.keys, self._record.keys["load"])
         return np.maximum(self._record.groups["load"].astype(np.float64), listed)
-
-    def without(self, split: Iterable[int]) -> "StreamLoadRecord":
-        """Return the record without the load of some keys, which are split and therefore reduced in other tasks."""
-        gone = np.isin(self._record.keys["key"], list(split))
-        groups, keys = self._record.groups.copy(), self._record.keys.copy()
-        groups["load"] = np.maximum(0.0, self._group_loads() - self._by_group(keys, keys["load"] * gone))
-        keys["load"][gone] = 0.0
-        rest = StreamLoadRecord(self.tail_groups, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
-        total = self.total
-        left = float(groups["load"].sum()) / total if total else 1.0
-        past = self._record
-        rest._record = replace(
-            past,
-            rows=left * past.rows,
-            seconds=left * past.seconds,
-            squares=left * past.squares,
-            groups=groups,
-            keys=keys,
-        )
-        return rest
 
     def histogram(self) -> Histogram:
         """Return the shares of the listed keys; another key has at most the rest of its tail group."""
@@ -351,6 +360,11 @@ def checked_decay(decay: float) -> float:
     return float(decay)
 
 
+def _weights(rows: _Doubles, work: _Doubles) -> _Doubles:
+    """Return the load of one row; 0 where there was none."""
+    return np.divide(work, rows, out=np.zeros(len(rows)), where=rows > 0)
+
+
 def _relative_costs(rows: _Doubles, seconds: _Doubles) -> _Doubles:
     """Return the natural logarithm of each cost per row divided by the median over all rows."""
     cost = seconds / rows
@@ -405,8 +419,8 @@ def _check(stored: _Stored, groups: _Table, keys: _Table) -> None:
     require(_KIND, bool(np.all(keys["key"][:-1] < keys["key"][1:])), "its keys are not in order")
     require(_KIND, bool(np.all(keys["isolated"] <= 1)), "an isolated flag is neither 0 nor 1")
     amounts = [np.array([stored.batches, stored.rows, stored.seconds, stored.squares])]
-    amounts += [groups[name] for name in ("rows", "load", "state")]
-    amounts += [keys["load"], keys["state"][~np.isnan(keys["state"])]]
+    amounts += [groups[name] for name in ("rows", "load", "weight", "state")]
+    amounts += [keys["load"], keys["weight"], keys["state"][~np.isnan(keys["state"])]]
     sound = all(bool(np.all(np.isfinite(each) & (each >= 0))) for each in amounts)
     require(_KIND, sound, "an amount is not a finite number of at least 0")
     costs = np.concatenate([groups["cost"], keys["cost"]])

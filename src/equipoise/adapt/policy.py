@@ -40,13 +40,16 @@ class Policy:
         Number of batches between two replans, at least 1; 1 allows a replan after every batch.
     horizon
         Number of batches over which the saved time is counted. It must exceed the time of moving.
+    move_share
+        Fraction of the time of a batch that moving state may add to it, above 0. A larger change is spread over
+        batches, state with most load for its size first.
     budget_bytes
         State in bytes that one replan may move; ``None``: no limit.
     budget_seconds
         Time that one replan may spend on moving state, computed as if all state went to one partition; ``None``: no
         limit.
     move_rate
-        Assumed rate at which a partition receives state, in bytes per second; it is not measured.
+        Rate at which a partition receives state, in bytes per second, until it has been measured.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class Policy:
     hysteresis: float = 0.02
     minimum_interval: int = 1
     horizon: int = 10
+    move_share: float = 0.2
     budget_bytes: float | None = None
     budget_seconds: float | None = None
     move_rate: float = 32e6
@@ -86,6 +90,8 @@ class Policy:
             )
         whole("minimum_interval", self.minimum_interval, 1)
         whole("horizon", self.horizon, 1)
+        if at_least("move_share", self.move_share, 0) == 0:
+            raise InvalidArgumentError("move_share must be above 0, got 0; use mode='advise' to move nothing")
         for name in ("budget_bytes", "budget_seconds"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 0)

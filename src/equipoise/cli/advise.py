@@ -39,7 +39,7 @@ def command(
     other: Annotated[str | None, typer.Option(help="The right side of a join: file, folder or table.")] = None,
     partitions: Partitions = None,
     weight: Weight = None,
-    sample: SampleRows = 200_000,
+    sample: SampleRows = None,
     slots: Slots = None,
     seed: Seed = 0,
     format: Format = None,  # noqa: A002 - Spark's own name

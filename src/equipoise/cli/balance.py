@@ -57,7 +57,7 @@ def command(
     target_format: Annotated[
         str | None, typer.Option(help="How TARGET is stored; default by its suffix, else parquet.")
     ] = None,
-    sample: SampleRows = 200_000,
+    sample: SampleRows = None,
     slots: Slots = None,
     seed: Seed = 0,
     format: Format = None,  # noqa: A002 - Spark's own name

@@ -16,7 +16,7 @@ Place = Annotated[str, typer.Argument(help="A query's checkpoint, or a file that
 Checkpoint = Annotated[str, typer.Argument(help="A query's checkpoint; the query may be running.")]
 Version = Annotated[
     int | None,
-    typer.Option("--version", "-v", help="Version of a plan of the checkpoint; default: the plan of the next batch."),
+    typer.Option("--version", "-v", help="Version of a plan of the checkpoint; default: the plan of the last batch."),
 ]
 
 
@@ -54,10 +54,10 @@ def diff_plans(
     *,
     first: Annotated[
         int | None,
-        typer.Option("--from", help="Version in BEFORE; default: the one before --to, or with AFTER its next plan."),
+        typer.Option("--from", help="Version in BEFORE; default: the one before --to, with AFTER its last plan."),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--to", help="Version in AFTER; default: the plan of the next batch.")
+        int | None, typer.Option("--to", help="Version in AFTER; default: the plan of the last batch.")
     ] = None,
     plot: Plot = None,
     json: Json = None,

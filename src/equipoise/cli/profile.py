@@ -31,7 +31,7 @@ def command(
     key: Key,
     partitions: Partitions = None,
     weight: Weight = None,
-    sample: SampleRows = 200_000,
+    sample: SampleRows = None,
     slots: Slots = None,
     hottest: Annotated[int, typer.Option(min=1, help="Number of hot keys to show.")] = 10,
     literal_keys: Annotated[

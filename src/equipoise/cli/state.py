@@ -232,7 +232,7 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
     except EquipoiseError:  # nothing else can be checked without the log
         return head, [("log", read_log)]
     commit, half = commits[-1], half_of(storage, folder.require().stage)
-    plans = sorted({name for each in commits for name in (each.plan, each.next_plan)})
+    plans = sorted({each.plan for each in commits})
     checks: list[tuple[str, Callable[[], Any]]] = [
         (f"log from version {commits[0].version} to {head}", lambda: None),
         *((f"summary of version {version}", partial(log.table, version)) for version in log.summaries()),

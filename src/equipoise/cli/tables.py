@@ -28,7 +28,10 @@ Partitions = Annotated[
     typer.Option("--partitions", "-n", min=1, help="Number of partitions; default spark.sql.shuffle.partitions."),
 ]
 Weight = Annotated[str | None, typer.Option(help="Load of a row, an SQL expression such as length(body); default 1.")]
-SampleRows = Annotated[int, typer.Option("--sample", min=1, help="Approximate number of rows to sample.")]
+SampleRows = Annotated[
+    int | None,
+    typer.Option("--sample", min=1, help="Number of rows to look at; default as many as the partitions need."),
+]
 Slots = Annotated[
     int | None,
     typer.Option(min=1, help="Number of tasks that run at the same time; default Spark's default parallelism."),

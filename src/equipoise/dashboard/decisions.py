@@ -24,7 +24,7 @@ def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
     """
     found: list[Decision] = []
     for at in range(len(rows) - 1, -1, -1):
-        decision = _decision(rows[at], rows[at + 1] if at + 1 < len(rows) else None)
+        decision = _decision(rows[at], rows[at - 1] if at else None)
         if found and decision.action == KEEP == found[-1].action:
             found[-1] = msgspec.structs.replace(found[-1], first=decision.first)
         elif len(found) == most:
@@ -34,13 +34,12 @@ def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
     return found
 
 
-def _decision(row: Row, after: Row | None) -> Decision:
+def _decision(row: Row, before: Row | None) -> Decision:
     same = {name: getattr(row, name) for name in Decision.__struct_fields__ if hasattr(row, name)}
     made = {
         "first": row.batch,
         "last": row.batch,
-        "plan": row.next_plan,
-        "seen_before": row.imbalance_rows,
-        "seen_after": None if after is None else after.imbalance_rows,
+        "seen_before": None if before is None else before.imbalance_rows,
+        "seen_after": row.imbalance_rows,
     }
     return Decision(**{**same, **made})

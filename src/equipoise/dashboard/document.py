@@ -17,7 +17,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     time_ms: int
     rows: int
     output_rows: int
-    split_rows: int
+    combined_rows: int
     seconds: float
     work_seconds: float
     target_seconds: float | None
@@ -34,7 +34,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int
     partitions: int
     plan: int
-    next_plan: int
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +72,7 @@ class IsolatedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of the next batch."""
+    """The plan of the last batch."""
 
     version: int
     parent: int | None
@@ -100,10 +99,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     bound: float | None
     imbalance_before: float | None
     imbalance_after: float | None
-    seen_before: float
-    """Imbalance of rows measured in its batch."""
-    seen_after: float | None
-    """Imbalance of rows measured in the next batch, the first placed by a new plan."""
+    seen_before: float | None
+    """Imbalance of rows measured in the batch before; ``None`` where that is not known."""
+    seen_after: float
+    """Imbalance of rows measured in its batch, the first that its plan placed."""
     gain_seconds: float | None
     move_seconds: float | None
     move_bytes: float | None
@@ -129,6 +128,12 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     moved_bytes: float = 0.0
     plan_changes: int = 0
+    promised_seconds: float = 0.0
+    """Time that new plans were predicted to save."""
+    got_seconds: float = 0.0
+    """Time that they saved, as measured; below 0 if they lost time."""
+    spent_seconds: float = 0.0
+    """Time that looking at batches and moving state took."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +158,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     hot_keys: list[HotKey]
     """Keys with most load, hottest first."""
     plan: PlanFacts | None
-    """The plan of the next batch."""
+    """The plan of the last batch."""
     decisions: list[Decision]
     """The latest decisions, newest first."""
     source: list[SourceBatch]

@@ -8,7 +8,7 @@ from equipoise.adapt import StreamLoadRecord
 from equipoise.dashboard.document import HotKey
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.plan import Plan
-from equipoise.readable import fingerprint_text
+from equipoise.readable import fingerprint_text, key_text
 
 SHOWN = 20
 """Number of keys shown."""
@@ -72,7 +72,7 @@ class HotKeys:
         # a plan that was made after the last batch isolates from the next on
         since = last + 1 if isolated and runs is self._listed else runs.since.get(key, last)
         return HotKey(
-            key=fingerprint_text(key) if name is None else name,
+            key=key_text(key) if name is None else name,
             fingerprint=fingerprint_text(key),
             share=share,
             partition=partition,

@@ -73,7 +73,13 @@ def _about_query(snapshot: Snapshot, now: float) -> Iterable[str]:
         "Bytes of state moved by applied plans, as predicted.",
         [({}, totals.moved_bytes)],
     )
-    yield _family("plan_changes_total", "counter", "Batches after which the plan changed.", [({}, totals.plan_changes)])
+    yield _family("plan_changes_total", "counter", "Batches that had a new plan.", [({}, totals.plan_changes)])
+    for name, described, value in (
+        ("promised_seconds", "Time that new plans were predicted to save.", totals.promised_seconds),
+        ("got_seconds", "Time that new plans saved, as measured; less than 0 if they lost time.", totals.got_seconds),
+        ("spent_seconds", "Time that looking at batches and moving state took.", totals.spent_seconds),
+    ):
+        yield _family(name, "gauge", described, [({}, value)])
 
 
 def _about_batch(snapshot: Snapshot) -> Iterable[str]:
@@ -85,7 +91,11 @@ def _about_batch(snapshot: Snapshot) -> Iterable[str]:
         ("batch_timestamp_seconds", "Processing time of the last batch.", last.time_ms / 1000),
         ("batch_rows", "Rows of the last batch.", last.rows),
         ("batch_output_rows", "Output rows of the last batch.", last.output_rows),
-        ("batch_split_rows", "Rows of split keys in the last batch.", last.split_rows),
+        (
+            "batch_combined_rows",
+            "Rows of the last batch that map tasks reduced before the exchange.",
+            last.combined_rows,
+        ),
         ("batch_seconds", "Time of the last batch.", last.seconds),
         ("batch_work_seconds", "Time of the user's code in all tasks of the last batch.", last.work_seconds),
         ("batch_target_seconds", "Time that a batch may take, if known.", last.target_seconds),
@@ -97,7 +107,7 @@ def _about_batch(snapshot: Snapshot) -> Iterable[str]:
         ),
         ("state_bytes", "Bytes of state.", last.state_bytes),
         ("partitions", "Number of partitions of the last batch.", last.partitions),
-        ("plan_version", "Plan of the next batch.", last.next_plan),
+        ("plan_version", "Plan of the last batch.", last.plan),
     ):
         yield _family(name, "gauge", described, [({}, value)])
     tasks = snapshot.tasks

@@ -10,7 +10,7 @@ from equipoise.dashboard.hot_keys import HotKeys
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.dashboard.rows import Row
 from equipoise.errors import FormatError, StorageError
-from equipoise.readable import fingerprint_text
+from equipoise.readable import key_text
 from equipoise.state import batch_log
 from equipoise.state.checkpoint import Checkpoint, Identity, Overrides
 from equipoise.state.log import CommitLog
@@ -28,11 +28,11 @@ ISOLATED = 200
 
 
 class _Read(NamedTuple):
-    """One version: its row and, while the log has its record, the loads and the next plan."""
+    """One version: its row and, while the log has its record, the loads and the name of the plan."""
 
     row: batch_log.Row
     loads: bytes | None
-    next_plan: str | None
+    plan: str | None
 
 
 class QueryRecord:
@@ -63,7 +63,7 @@ class QueryRecord:
             return
         read = list(self._unread(CommitLog(self._storage), head))
         rows = [Row.of(each.row, self._storage.location) for each in read if each.row["batch"] >= 0]
-        plan = self._checkpoint.plan(read[-1].next_plan or "")
+        plan = self._checkpoint.plan(read[-1].plan or "")
         self._learn_plans({row.plan for row in rows})
         if read[0].loads is None or read[0].row["version"] != self.version + 1:
             self._hot = HotKeys()  # batches in between are unknown: ages start again
@@ -74,8 +74,9 @@ class QueryRecord:
             isolated = self._isolated[row.plan]
             if isolated is not None:
                 self._hot.see_plan(row.batch, isolated)
+        before = self._rows[-1].plan if self._rows else rows[0].plan if rows else 0
+        self.totals = _added(self.totals, rows, before)
         self._rows.extend(rows)
-        self.totals = _added(self.totals, rows)
         self.version, self._plan = head, plan
 
     def batches(self) -> list[Batch]:
@@ -99,7 +100,7 @@ class QueryRecord:
         return self._hot.shown(self._plan, self._rows[-1].batch, self._names)
 
     def plan(self, overrides: Overrides) -> PlanFacts | None:
-        """The plan of the next batch."""
+        """The plan of the last batch."""
         plan = self._plan
         if plan is None:
             return None
@@ -116,9 +117,7 @@ class QueryRecord:
             reason=plan.reason,
             overrides=_overrides_text(overrides),
             isolated=[
-                IsolatedKey(
-                    key=called.get(key, fingerprint_text(key)), partition=partition, shards=plan.widths.get(key, 1)
-                )
+                IsolatedKey(key=called.get(key, key_text(key)), partition=partition, shards=plan.widths.get(key, 1))
                 for key, partition in listed
             ],
         )
@@ -131,7 +130,7 @@ class QueryRecord:
                 if row["version"] < oldest:
                     yield _Read(row, None, None)
         for commit in log.commits(oldest, head):
-            yield _Read(batch_log.row(commit), commit.loads, commit.next_plan)
+            yield _Read(batch_log.row(commit), commit.loads, commit.plan)
 
     def _learn_plans(self, versions: Collection[int]) -> None:
         """Remember the isolated keys of plans; ``None`` for a plan that cannot be read any more."""
@@ -146,11 +145,16 @@ class QueryRecord:
         self._isolated = {version: keys for version, keys in self._isolated.items() if version in used}
 
 
-def _added(totals: Totals, rows: list[Row]) -> Totals:
+def _added(totals: Totals, rows: list[Row], plan: int) -> Totals:
+    """The totals with more rows, which follow one with this plan."""
+    changes = sum(row.plan != before for row, before in zip(rows, [plan, *(row.plan for row in rows)], strict=False))
     return Totals(
         rows=totals.rows + sum(row.rows for row in rows),
         moved_bytes=totals.moved_bytes + sum(row.move_bytes or 0.0 for row in rows if row.applied),
-        plan_changes=totals.plan_changes + sum(row.plan != row.next_plan for row in rows),
+        plan_changes=totals.plan_changes + changes,
+        promised_seconds=totals.promised_seconds + sum(row.promised_seconds for row in rows),
+        got_seconds=totals.got_seconds + sum(row.got_seconds for row in rows),
+        spent_seconds=totals.spent_seconds + sum((row.look_seconds or 0.0) + row.moved_seconds for row in rows),
     )
 
 

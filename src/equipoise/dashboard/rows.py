@@ -13,7 +13,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     time: int
     plan: int
-    next_plan: int
     action: str
     applied: bool
     reason: str
@@ -27,7 +26,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     partition_rows: list[int]
     partition_seconds: list[float]
     partition_state: list[int] | None = None
-    split_rows: int = 0
+    combined_rows: int = 0
     target_seconds: float | None = None
     busy: float | None = None
     imbalance_rows_hash: float | None = None
@@ -42,6 +41,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     move_bytes: float | None = None
     keys_moved: int | None = None
     groups_moved: int | None = None
+    promised_seconds: float = 0.0
+    got_seconds: float = 0.0
+    look_seconds: float | None = None
+    moved_seconds: float = 0.0
 
     @classmethod
     def of(cls, kept: batch_log.Row, location: str) -> "Row":

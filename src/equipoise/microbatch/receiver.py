@@ -109,7 +109,7 @@ class Receiver:
     def __init__(
         self, spool: Spool, feed: Feed, schema: pa.Schema, cutting: Cutting, clock: Callable[[], float] = time.time
     ) -> None:
-        require_columns(schema, cutting)
+        require_cutting(schema, cutting)
         self._spool, self._feed, self._schema, self._cutting, self._clock = spool, feed, schema, cutting, clock
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -352,7 +352,7 @@ def cut_table(table: pa.Table, batch: Batch, blocks: Blocks, buckets: int) -> li
     return [rows.slice(int(first), int(last - first)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def require_columns(schema: pa.Schema, cutting: Cutting) -> None:
+def require_cutting(schema: pa.Schema, cutting: Cutting) -> None:
     """Refuse a key that does not exist or cannot be hashed, and a weight that is not a number."""
     if cutting.weight is not None:
         place = schema.get_field_index(cutting.weight)

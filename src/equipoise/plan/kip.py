@@ -76,6 +76,51 @@ def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool
 
 
 @kernel
+def _cost_of_room(items: Any, placed: Any, partition: int, load: Any, cost: Any, room: float, limit: float) -> float:
+    """Return the cost of removing the first of the items that have a load of ``room`` together, if below ``limit``."""
+    spent = 0.0
+    for i in items:
+        if room <= 0 or spent >= limit:
+            return spent
+        if placed[i] == partition:
+            spent += cost[i]
+            room -= load[i]
+    return spent if room <= 0 else np.inf
+
+
+@kernel
+def _move_largest(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> None:
+    """Move items larger than a mean partition out of overfull partitions, to where moving and making room cost least.
+
+    Nearly all other items have to leave the partition of such an item, whichever it is.
+    """
+    largest = np.flatnonzero(load > loads.mean())
+    largest = largest[placed[largest] != _UNPLACED]
+    largest = largest[loads[placed[largest]] > ceiling]
+    if len(largest) == 0:
+        return
+    order = np.argsort(-(load + _TINY) / (cost + _TINY), kind="mergesort")
+    starts, items = _members(placed[order], len(loads))
+    items = order[items]
+    for i in largest[np.argsort(-load[largest], kind="mergesort")]:
+        home = placed[i]
+        if loads[home] <= ceiling:
+            continue
+        placed[i] = _UNPLACED
+        mine = items[starts[home] : starts[home + 1]]
+        best, least = home, _cost_of_room(mine, placed, home, load, cost, loads[home] - ceiling, np.inf)
+        for p in range(len(loads)):
+            if p != home and least > cost[i]:
+                room, others = loads[p] + load[i] - ceiling, items[starts[p] : starts[p + 1]]
+                needed = cost[i] + _cost_of_room(others, placed, p, load, cost, room, least - cost[i])
+                if needed < least:
+                    best, least = p, needed
+        loads[home] -= load[i]
+        loads[best] += load[i]
+        placed[i] = best
+
+
+@kernel
 def _sift_down(heap: Any, loads: Any, at: int) -> None:
     """Restore a heap of partitions ordered by (load, number) after the load at ``at`` has grown."""
     size = len(heap)
@@ -127,6 +172,7 @@ def _pack(where: Any, load: Any, state: Any, partitions: int, ceiling: float) ->
         if where[i] != _UNPLACED:
             loads[where[i]] += load[i]
     cost = state.copy()
+    _move_largest(placed, cost, load, loads, ceiling)
     best, best_loads = placed, loads
     for round_number in range(_ROUNDS):
         shed_any = _shed(placed, cost, load, loads, ceiling)
@@ -152,7 +198,8 @@ class KIP(Planner):
     This is the idea of Algorithm 1 of DR, applied to measured loads and states. Isolated keys and tail groups stay
     where they are, unless their partition is above the ceiling ``max(1/N, f_1) * (1 + slack)``. From such a partition,
     the items with the least state for their load are removed until it fits. They are then packed, largest first, into
-    the least loaded partitions.
+    the least loaded partitions. A key larger than a mean partition leaves an overfull partition first, if room for it
+    costs less elsewhere.
 
     Guarantees
     ----------
@@ -167,8 +214,9 @@ class KIP(Planner):
     ----------------------
     - Tail groups (the paper's hosts) have their measured loads if known; in the paper all have the same share.
     - Moves cost the measured state if known; in the paper every move costs the same.
-    - A heavy key is first kept where it is, as in the paper. It leaves an overfull partition only if it is not larger
-      than the excess, so the hottest key stays and the others make room for it.
+    - A heavy key is first kept where it is, as in the paper. It leaves an overfull partition if it is not larger than
+      the excess; or if it is larger than a mean partition, to the partition whose other items have the least state to
+      move. Else the hottest key stays and the others make room for it.
     - Moved items go to the least loaded partition; the paper first tries the key's hash location, and moves hosts to
       the first partition that has room.
     - A key that has cooled down stays isolated, at no cost, until its place in the table is needed.

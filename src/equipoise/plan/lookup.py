@@ -5,12 +5,14 @@ bucket's displacement seeds a second hash, and that hash gives the only slot whe
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.hashing import fingerprints
+from equipoise.hashing import FINGERPRINT_SEED, hash_long
+from equipoise.kernels import kernel
 from equipoise.plan.plan import Plan
 
 COMPARED = 4
@@ -50,6 +52,29 @@ def lookup_table(keys: NDArray[np.int64], values: NDArray[np.signedinteger]) -> 
     return LookupTable(displacements, key_of, value_of)
 
 
+@kernel
+def _claim(keys: Any, members: Any, displacement: int, slots: Any) -> bool:
+    """Put a bucket's keys into the slots that a displacement gives them; if one is taken, put none."""
+    seed = hash_long(displacement, FINGERPRINT_SEED)
+    for i in range(len(members)):
+        slot = hash_long(keys[members[i]], seed) % len(slots)
+        if slots[slot] != _EMPTY_SLOT:
+            for j in range(i):
+                slots[hash_long(keys[members[j]], seed) % len(slots)] = _EMPTY_SLOT
+            return False
+        slots[slot] = members[i]
+    return True
+
+
+@kernel
+def _displace(keys: Any, members: Any, starts: Any, order: Any, displacements: Any, slots: Any) -> None:
+    """Fill ``displacements`` and ``slots``; bucket b has the keys ``members[starts[b]:starts[b + 1]]``."""
+    for bucket in order:
+        mine = members[starts[bucket] : starts[bucket + 1]]
+        while not _claim(keys, mine, displacements[bucket], slots):
+            displacements[bucket] += 1
+
+
 def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the displacement of each bucket and, for each slot, the index of its key or -1.
 
@@ -61,25 +86,16 @@ def perfect_hash(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
     slots = np.full(2 * len(keys), _EMPTY_SLOT, dtype=np.int64)
     displacements = np.zeros(buckets, dtype=np.int64)
     bucket_of = np.mod(keys, buckets)
-    by_bucket = np.argsort(bucket_of, kind="stable")
     sizes = np.bincount(bucket_of, minlength=buckets)
-    ends = np.cumsum(sizes)
-    for bucket in np.argsort(-sizes, kind="stable").tolist():
-        members = by_bucket[ends[bucket] - sizes[bucket] : ends[bucket]]
-        displacement = -1
-        while True:
-            displacement += 1
-            wanted = np.mod(fingerprints(np.full(len(members), displacement), keys[members]), len(slots))
-            if len(np.unique(wanted)) == len(members) and np.all(slots[wanted] < 0):
-                break
-        displacements[bucket] = displacement
-        slots[wanted] = members
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    by_size = np.argsort(-sizes, kind="stable")
+    _displace(keys, np.argsort(bucket_of, kind="stable"), starts, by_size, displacements, slots)
     return displacements, slots
 
 
 def literal(values: Sequence[int] | NDArray[np.generic]) -> str:
-    """Return an array as comma-separated text, the form in which Spark gets it."""
-    return ",".join(map(str, np.asarray(values).tolist()))
+    """Return an array of integers as comma-separated text, the form in which Spark gets it."""
+    return msgspec.json.encode(np.asarray(values).tolist())[1:-1].decode()
 
 
 def routing_bytes(plan: Plan) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -266,7 +266,7 @@ class Plan:
             "tail": self.tail.tolist(),
         }
         head = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, "sha256": _checksum(body)}, indent=1)
-        fields = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in body.items())
+        fields = ",\n  ".join(f'"{name}": {_spaced(value)}' for name, value in body.items())
         return f'{head[:-2]},\n "plan": {{\n  {fields}\n }}\n}}\n'
 
     @classmethod
@@ -350,8 +350,19 @@ def _checked_widths(widths: Mapping[int, int], isolated: Mapping[int, int]) -> d
     return {int(key): int(widths[key]) for key in sorted(widths)}
 
 
+def _compact(value: object, *, order: Literal["sorted"] | None = None) -> str:
+    """Return a field as ``json.dumps`` writes it without spaces; msgspec is faster but does not escape text."""
+    return json.dumps(value) if isinstance(value, str) else msgspec.json.encode(value, order=order).decode()
+
+
+def _spaced(value: object) -> str:
+    """Return a field as ``json.dumps`` writes it by default."""
+    return _compact(value) if isinstance(value, str) else _compact(value).replace(",", ", ").replace(":", ": ")
+
+
 def _checksum(body: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    fields = ",".join(f'"{name}":{_compact(body[name], order="sorted")}' for name in sorted(body))
+    return hashlib.sha256(f"{{{fields}}}".encode()).hexdigest()
 
 
 def _signed(value: int) -> int:

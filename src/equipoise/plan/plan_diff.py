@@ -85,14 +85,7 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     >>> moves.groups, moves.keys, round(moves.load, 3)
     ({2: Move(source=0, target=1)}, {4: Move(source=0, target=1)}, 0.55)
     """
-    if before.tail_groups != after.tail_groups:
-        raise MismatchError(
-            f"the plans cover {before.tail_groups} and {after.tail_groups} tail groups; "
-            "only plans with the same number of tail groups can be compared"
-        )
-    if before.hash_seed != after.hash_seed:
-        seeds = f"{before.hash_seed} and {after.hash_seed}"
-        raise MismatchError(f"the plans have hash seeds {seeds}; only plans with the same seed can be compared")
+    check_comparable(before, after)
     keys = np.union1d(before.isolated_keys, after.isolated_keys)
     key_moves = _moves(keys, before.assign(keys), after.assign(keys))
     group_moves = _moves(np.arange(before.tail_groups), before.tail, after.tail)
@@ -110,6 +103,18 @@ def diff(before: Plan, after: Plan, histogram: Histogram | None = None, costs: C
     load = priced.key_load[key_moved].sum() + priced.group_load[group_moved].sum()
     state = priced.key_state[key_moved].sum() + priced.group_state[group_moved].sum()
     return PlanDiff(before.version, after.version, group_moves, key_moves, float(load), float(state), partitions)
+
+
+def check_comparable(before: Plan, after: Plan) -> None:
+    """Raise ``MismatchError`` unless both plans cover the same tail groups, with the same hash seed."""
+    if before.tail_groups != after.tail_groups:
+        raise MismatchError(
+            f"the plans cover {before.tail_groups} and {after.tail_groups} tail groups; "
+            "only plans with the same number of tail groups can be compared"
+        )
+    if before.hash_seed != after.hash_seed:
+        seeds = f"{before.hash_seed} and {after.hash_seed}"
+        raise MismatchError(f"the plans have hash seeds {seeds}; only plans with the same seed can be compared")
 
 
 def _moves(items: np.ndarray, source: np.ndarray, target: np.ndarray) -> dict[int, Move]:

@@ -52,6 +52,19 @@ class Proposal:
     isolated: dict[int, int]
     reason: str
 
+    def after(self, previous: Plan, partitions: int, planner: str) -> Plan:
+        """Return the proposal as the plan that follows ``previous``."""
+        return Plan(
+            partitions,
+            self.tail,
+            self.isolated,
+            version=previous.version + 1,
+            planner=planner,
+            reason=self.reason,
+            parent=previous.version,
+            hash_seed=previous.hash_seed,
+        )
+
 
 class Planner(ABC):
     """Base class of planners.
@@ -115,16 +128,7 @@ class Planner(ABC):
         proposal = self.propose(problem)
         if budget is not None:
             proposal = within_budget(problem, proposal)
-        proposed = Plan(
-            count,
-            proposal.tail,
-            proposal.isolated,
-            version=previous.version + 1,
-            planner=self.name,
-            reason=proposal.reason,
-            parent=previous.version,
-            hash_seed=previous.hash_seed,
-        )
+        proposed = proposal.after(previous, count, self.name)
         return previous if proposed.same_routing(previous) else proposed
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""DR's counter histogram: samples ever fewer rows, and drops rare keys unless the hot keys are changing."""
+"""DR's counter histogram: samples ever fewer rows, drops rare keys, and forgets the past when the hot keys change."""
 
 import math
 from typing import Any, Self
@@ -14,10 +14,12 @@ from equipoise.framing import pack_array, reading, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
 from equipoise.sketch.base import Sketch
-from equipoise.sketch.drift_state import KIND, Entries, Settings, State, Stored, check_stored, new_entries
+from equipoise.sketch.drift_state import KIND, Entries, Sample, Settings, State, Stored, check_stored, new_entries
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sampling import SamplingError, mixed, uniform
 from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
+
+_CHANCE = 1e-3  # probability that two samples of one distribution are taken for samples of two
 
 
 def _heaviest_first(weights: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -38,11 +40,12 @@ def _sample(
     start: int,
     size: int,
     norm: float,
+    squares: float,
     scale: float,
     lost: float,
     random: Any,
-) -> tuple[int, int, float]:
-    """Sample fingerprints from ``start`` until the entries are full; return the next position, size and norm."""
+) -> tuple[int, int, float, float]:
+    """Sample fingerprints from ``start`` until the entries are full; return next position, size, norm and squares."""
     stride = 0 if len(weights) == 1 else 1
     for i in range(start, len(fingerprints)):
         weight = float(weights[i * stride])
@@ -51,6 +54,7 @@ def _sample(
                 continue
             weight = scale
         norm += weight
+        squares += weight * weight
         slot = find(entries.table_keys, entries.table_values, fingerprints[i])
         entry = entries.table_values[slot]
         if entry == EMPTY:
@@ -60,14 +64,14 @@ def _sample(
             entries.table_values[slot] = entry
             entries.keys[entry] = fingerprints[i]
             entries.missed[entry] = lost
-        entries.weights[entry] += weight
+        entries.recent[entry] += weight
         if size == len(entries.keys):
-            return i + 1, size, norm
-    return len(fingerprints), size, norm
+            return i + 1, size, norm, squares
+    return len(fingerprints), size, norm, squares
 
 
 @kernel
-def _departure(entries: Any, rank: Any, last_top: Any, take: int, smallest: float) -> float:
+def _departure(entries: Any, weights: Any, rank: Any, last_top: Any, take: int, smallest: float) -> float:
     """Return how far the former top keys have fallen below the present top, in ranks plus weight."""
     distance = 0.0
     for key in last_top:
@@ -75,8 +79,26 @@ def _departure(entries: Any, rank: Any, last_top: Any, take: int, smallest: floa
         if entry == EMPTY:
             distance += (len(rank) - take) + smallest
         elif rank[entry] >= take:
-            distance += (rank[entry] - take) + (smallest - entries.weights[entry])
+            distance += (rank[entry] - take) + (smallest - weights[entry])
     return distance
+
+
+def _have_shifted(used: Entries, past: Sample, recent: Sample, take: int, boundary: float) -> bool:
+    """Return whether more than a share of ``boundary`` of the weight has left the former top keys, beyond chance.
+
+    This is the largest distance, over the first 1 to ``take`` keys by weight until the last boundary, between their
+    share of the weight until then and their share since: the Kolmogorov-Smirnov distance in one direction. By chance,
+    two samples of one distribution are further apart with a probability of ``_CHANCE``. A key may be among the first by
+    luck, so its former weight counts less a standard deviation.
+    """
+    if past.norm == 0:
+        return False
+    first = _heaviest_first(used.past)[:take]
+    former = used.past[first]
+    sure = np.maximum(former - np.sqrt(former * past.squares / past.norm), 0)
+    distance = np.cumsum(sure / past.norm - used.recent[first] / recent.norm).max()
+    variance = past.squares / past.norm**2 + recent.squares / recent.norm**2
+    return bool(distance > max(boundary, math.sqrt(-math.log(_CHANCE) / 2 * variance)))
 
 
 class DriftHistogram(Sketch):
@@ -87,8 +109,13 @@ class DriftHistogram(Sketch):
     dropped, and the boundary is raised. Otherwise the lightest keys are dropped, and after enough boundaries without
     drift the boundary is lowered again.
 
+    If more than ``shift_boundary`` of the weight has left the top keys since the last boundary, all rows before it are
+    forgotten, and sampling begins again with all rows. So the sketch describes all rows of a steady stream, and the
+    rows since the last change of a stream that drifts.
+
     Guarantees
     ----------
+    - ``total`` is the weight since the past was last forgotten, the most recent weight; all that follows is about it.
     - Until sampling backs off, ``weight <= true <= weight + missed``, where ``missed`` is at most the sum of the
       largest weights dropped by the cuts before the key came in; a key not tracked has at most the largest
       ``weight + missed`` ever dropped.
@@ -97,12 +124,15 @@ class DriftHistogram(Sketch):
     - Both hold after ``merge``, if the two inputs were sampled independently: give parallel sketches different
       seeds, or inputs that differ before their first boundary (the keys up to it are mixed into the seed).
     - Stated shares add up to at most 1; weight lost to cuts counts as weight of the rest.
-    - Without drift there are fewer than ``hard_boundary + soft_boundary`` keys. While keys drift, memory grows.
+    - Without drift there are fewer than ``hard_boundary + soft_boundary`` keys. While keys drift, memory grows, until
+      the past is forgotten.
 
     Differs from the paper
     ----------------------
     The paper only names the method. This follows its code, with these corrections and choices.
 
+    - The past is forgotten when the top keys shift. The code keeps all weight: on a stream whose hot keys change, new
+      ones have to outweigh all that was hot before. ``shift_boundary=1`` never forgets, as the code.
     - The hard boundary starts at ``hard_boundary`` and never falls below it; the code starts at 0 and can return there.
     - Drift boundary and history weight are real numbers; the code reads them as integers, that is as 0. The drift
       history starts at the boundary, not at 0.
@@ -136,6 +166,10 @@ class DriftHistogram(Sketch):
         Weight of the past in the smoothed drift (DRIFT_HISTORY_WEIGHT).
     solidarity
         Boundaries without drift until the hard boundary is lowered (SOLIDARITY).
+    shift_boundary
+        Share of the weight that must have left the top keys, beyond chance, for the past to be forgotten; 1: never.
+        The rows between two boundaries are compared with all before, and are about a part of ``backoff - 1`` of all:
+        after a long steady time, that is how long it takes to notice a change.
     seed
         Seed of the sampling.
     hash_seed
@@ -160,6 +194,7 @@ class DriftHistogram(Sketch):
     """
 
     kind = KIND
+    format_version = 2
 
     def __init__(
         self,
@@ -172,6 +207,7 @@ class DriftHistogram(Sketch):
         drift_boundary: float = 0.125,
         drift_history_weight: float = 0.8,
         solidarity: int = 5,
+        shift_boundary: float = 0.05,
         seed: int = 0,
         hash_seed: int = FINGERPRINT_SEED,
     ) -> None:
@@ -187,6 +223,7 @@ class DriftHistogram(Sketch):
             drift_boundary=drift_boundary,
             drift_history_weight=drift_history_weight,
             solidarity=solidarity,
+            shift_boundary=shift_boundary,
             hash_seed=hash_seed,
         )
         self.hash_seed = self.settings.hash_seed
@@ -198,43 +235,75 @@ class DriftHistogram(Sketch):
         self._size = 0
 
     def _feed(self, keys: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
-        state, done = self._state, 0
+        done = 0
         while done < len(keys):
-            done, self._size, state.norm = _sample(
-                self._entries, keys, weights, done, self._size, state.norm, state.scale, state.lost, self._random
+            state, start = self._state, done
+            done, self._size, state.recent.norm, state.recent.squares = _sample(
+                self._entries,
+                keys,
+                weights,
+                start,
+                self._size,
+                state.recent.norm,
+                state.recent.squares,
+                state.scale,
+                state.lost,
+                self._random,
             )
+            self.total += int(weights[start:done].sum()) if len(weights) == len(keys) else done - start
+            state.highest = max(state.highest, state.scale)
             if self._size == state.boundary:
                 self._meet_boundary()
-        self.total += int(weights.sum()) if len(weights) == len(keys) else len(keys)
 
     def _meet_boundary(self) -> None:
-        """Lower the sampling rate; then make room if the top keys are drifting, else drop the lightest keys."""
+        """Forget the past if the top keys have changed; else make room if they are drifting; else drop light keys."""
         settings, state, used = self.settings, self._state, self._used()
-        order = _heaviest_first(used.weights)
-        keep = len(order)
-        state.scale *= settings.backoff
         self._random ^= mixed(np.bitwise_xor.reduce(used.keys.view(np.uint64)))
-        if len(self._last_top) == 0 or self._is_drifting(order):
+        state.boundaries += 1
+        if _have_shifted(used, state.past, state.recent, settings.take, settings.shift_boundary):
+            state, used = self._forget(used)
+            keep = state.boundary - settings.compaction
+        elif len(self._last_top) == 0 or self._is_drifting(used):
             state.boundary += settings.soft_boundary
             state.quiet = 0
+            keep = len(used.keys)
         else:
             state.quiet += 1
             if state.quiet >= settings.solidarity and state.boundary > settings.hard_boundary:
                 state.boundary -= settings.soft_boundary
                 state.quiet = 0
             keep = state.boundary - settings.compaction
+        order = _heaviest_first(used.weights)
+        state.scale *= settings.backoff
         state.lost = max(state.lost, _most_lost(used, order[keep:]))
+        state.past_total, state.past, state.recent = self.total, state.seen, Sample()
         self._last_top = used.keys[order[: settings.take]]
-        self._put(used, order[:keep])
+        self._put(used._replace(past=used.weights, recent=np.zeros(len(order))), order[:keep])
 
-    def _is_drifting(self, order: NDArray[np.intp]) -> bool:
+    def _forget(self, used: Entries) -> tuple[State, Entries]:
+        """Begin anew, as if the first row had come after the last boundary; no key has been dropped since."""
+        settings, state = self.settings, self._state
+        self.total -= state.past_total
+        self._state = State(
+            settings.hard_boundary,
+            settings.drift_boundary,
+            highest=state.scale,
+            boundaries=state.boundaries,
+            recent=state.recent,
+        )
+        remembered = used.only(used.recent > 0)
+        remembered.past[:] = remembered.missed[:] = 0
+        return self._state, remembered
+
+    def _is_drifting(self, used: Entries) -> bool:
         """Update the smoothed drift and return whether it exceeds its boundary."""
-        take, width = self.settings.take, len(order)
-        smallest = float(self._entries.weights[order[take - 1]])
+        take, width, weights = self.settings.take, len(used.keys), used.weights
+        order = _heaviest_first(weights)
+        smallest = float(weights[order[take - 1]])
         rank = np.empty(width, dtype=np.int64)
         rank[order] = np.arange(width)
         farthest = take * ((smallest - take + width) + (smallest - 2 * take + width)) / 2
-        drift = _departure(self._entries, rank, self._last_top, take, smallest) / farthest
+        drift = _departure(self._entries, weights, rank, self._last_top, take, smallest) / farthest
         past = self.settings.drift_history_weight
         self._state.drift = self._state.drift * past + drift * (1 - past)
         return self._state.drift > self.settings.drift_boundary
@@ -254,9 +323,12 @@ class DriftHistogram(Sketch):
             boundary=boundary,
             drift=max(mine.drift, theirs.drift),
             scale=max(mine.scale, theirs.scale),
-            norm=mine.norm + theirs.norm,
+            highest=max(mine.highest, theirs.highest),
             lost=max(mine.lost + theirs.lost, _most_lost(entries, order[keep:])),
             quiet=min(mine.quiet, theirs.quiet),
+            boundaries=mine.boundaries + theirs.boundaries,
+            past_total=self.total + other.total,
+            past=mine.seen + theirs.seen,
         )
         met_boundary = len(self._last_top) + len(other._last_top) > 0
         last_top = entries.keys[order[: self.settings.take if met_boundary else 0]]
@@ -264,12 +336,13 @@ class DriftHistogram(Sketch):
         return self._holding(self.settings, self.total + other.total, random, state, last_top, entries, order[:keep])
 
     def _united(self, other: Self) -> Entries:
-        """Return the sums of the entries of both, by increasing fingerprint."""
+        """Return the sums of the entries of both, by increasing fingerprint; all weight is of the past."""
         mine, theirs = self._used(), other._used()
         union = Union(mine.keys, theirs.keys)
         return mine._replace(
             keys=union.keys,
-            weights=union.sum(mine.weights, theirs.weights),
+            past=union.sum(mine.weights, theirs.weights),
+            recent=np.zeros(len(union.keys)),
             missed=union.sum(mine.missed, theirs.missed, (self._state.lost, other._state.lost)),
         )
 
@@ -295,21 +368,21 @@ class DriftHistogram(Sketch):
 
     def _estimates(self, used: Entries) -> NDArray[np.float64]:
         """Return sampled weights, normalised to the rows seen."""
-        return used.weights * (self.total / self._state.norm if self.total else 1.0)
+        return used.weights * (self.total / self._state.seen.norm if self.total else 1.0)
 
     def _bounds(
         self, weights: NDArray[np.float64], missed: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return bounds of true counts from sampled weights and from weights that may have been lost."""
-        state, backoff = self._state, self.settings.backoff
-        error = SamplingError.of(state.scale, math.log(state.scale) / math.log(backoff) if backoff > 1 else 0)
+        error = SamplingError.of(self._state.highest, self._state.boundaries)
         return error.at_least(weights), np.minimum(error.at_most(weights + missed), float(self.total))
 
     def _bounds_of(self, key: int) -> tuple[float, float]:
-        entry = get(self._entries.table_keys, self._entries.table_values, key)
-        if entry == EMPTY:
+        at = get(self._entries.table_keys, self._entries.table_values, key)
+        if at == EMPTY:
             return 0.0, self._untracked()
-        lower, upper = self._bounds(self._entries.weights[entry : entry + 1], self._entries.missed[entry : entry + 1])
+        entry = self._entries.only(slice(at, at + 1))
+        lower, upper = self._bounds(entry.weights, entry.missed)
         return float(lower[0]), float(upper[0])
 
     def _untracked(self) -> float:
@@ -324,7 +397,7 @@ class DriftHistogram(Sketch):
     def to_bytes(self) -> bytes:
         """Return the stored form; its fields are those of ``Stored``."""
         used = self._used()
-        arrays = (pack_array(array) for array in (self._last_top, used.keys, used.weights, used.missed))
+        arrays = (pack_array(array) for array in (self._last_top, used.keys, used.past, used.recent, used.missed))
         payload = Stored(self.settings, self.total, int(self._random[0]), self._state, *arrays)
         return seal(self.kind, self.format_version, payload)
 
@@ -335,8 +408,8 @@ class DriftHistogram(Sketch):
             stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), Stored)
             Settings.checked(**msgspec.structs.asdict(stored.settings))
             last_top, keys = (unpack_array(array, np.int64) for array in (stored.last_top, stored.keys))
-            weights, missed = (unpack_array(array, np.float64) for array in (stored.weights, stored.missed))
-            entries = Entries(*new_table(0), keys, weights, missed)
+            weights = (unpack_array(array, np.float64) for array in (stored.past, stored.recent, stored.missed))
+            entries = Entries(*new_table(0), keys, *weights)
             check_stored(stored, last_top, entries)
             return cls._holding(
                 stored.settings, stored.total, stored.random, stored.state, last_top, entries, np.arange(len(keys))
@@ -353,22 +426,20 @@ class DriftHistogram(Sketch):
         entries: Entries,
         kept: NDArray[np.intp],
     ) -> Self:
-        """Make a sketch with the given state and entries."""
+        """Make a sketch with the given state and some of the given entries."""
         sketch = cls(**msgspec.structs.asdict(settings), seed=random)
         sketch.total, sketch._state, sketch._last_top = total, state, last_top
         sketch._put(entries, kept)
         return sketch
 
     def _used(self) -> Entries:
-        """Return the entries in use."""
-        entries, used = self._entries, slice(self._size)
-        return entries._replace(keys=entries.keys[used], weights=entries.weights[used], missed=entries.missed[used])
+        """Return a copy of the entries in use."""
+        return self._entries.only(np.arange(self._size))
 
     def _put(self, entries: Entries, kept: NDArray[np.intp]) -> None:
         """Replace the entries by some of the given ones, in arrays of the length of the hard boundary."""
-        kept = np.sort(kept)
+        chosen = entries.only(np.sort(kept))
         self._entries, self._size = new_entries(self._state.boundary), len(kept)
-        self._entries.keys[: self._size] = entries.keys[kept]
-        self._entries.weights[: self._size] = entries.weights[kept]
-        self._entries.missed[: self._size] = entries.missed[kept]
-        fill(self._entries.table_keys, self._entries.table_values, entries.keys[kept])
+        for mine, given in zip(self._entries[2:], chosen[2:], strict=True):
+            mine[: self._size] = given
+        fill(self._entries.table_keys, self._entries.table_values, chosen.keys)

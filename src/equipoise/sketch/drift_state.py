@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
     drift_boundary: float
     drift_history_weight: float
     solidarity: int
+    shift_boundary: float
     hash_seed: int
 
     @classmethod
@@ -44,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
         drift_boundary: float,
         drift_history_weight: float,
         solidarity: int,
+        shift_boundary: float,
         hash_seed: int,
     ) -> Self:
         """Return settings with the defaults filled in; refuse invalid combinations."""
@@ -63,6 +65,9 @@ class Settings(msgspec.Struct, frozen=True):
         past = at_least("drift_history_weight", drift_history_weight, 0)
         if past > 1:
             raise InvalidArgumentError(f"drift_history_weight must be in [0, 1], got {past}")
+        shift_boundary = at_least("shift_boundary", shift_boundary, 0)
+        if shift_boundary > 1:
+            raise InvalidArgumentError(f"shift_boundary is a share of the weight, in [0, 1], got {shift_boundary}")
         return cls(
             take,
             soft_boundary,
@@ -72,19 +77,42 @@ class Settings(msgspec.Struct, frozen=True):
             at_least("drift_boundary", drift_boundary, 0),
             past,
             whole("solidarity", solidarity, 1),
+            shift_boundary,
             whole("hash_seed", hash_seed, LEAST_SEED),
         )
 
 
+class Sample(msgspec.Struct):
+    """Sampled weight: the total as estimated by the sample, and the sum of the squares of its rows."""
+
+    norm: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: "Sample") -> "Sample":
+        return Sample(self.norm + other.norm, self.squares + other.squares)
+
+
 class State(msgspec.Struct):
-    """State of a sketch besides its entries; also a field of the payload."""
+    """State of a sketch besides its entries; also a field of the payload.
+
+    The past ends at the last boundary or merge.
+    """
 
     boundary: int  # present hard boundary
     drift: float  # smoothed over the boundaries
     scale: float = 1.0  # weight of a sampled row: 1 / sampling rate
-    norm: float = 0.0  # sampled weight: the total as estimated by the sample
+    highest: float = 1.0  # largest scale of the rows that are remembered
     lost: float = 0.0  # upper bound of the sampled weight of any key that is not tracked
     quiet: int = 0  # boundaries without drift since the hard boundary last moved
+    boundaries: int = 0  # boundaries met, also before the rows that are remembered
+    past_total: Total = 0
+    past: Sample = msgspec.field(default_factory=Sample)
+    recent: Sample = msgspec.field(default_factory=Sample)
+
+    @property
+    def seen(self) -> Sample:
+        """Sample of all rows that are remembered."""
+        return self.past + self.recent
 
 
 class Entries(NamedTuple):
@@ -93,12 +121,22 @@ class Entries(NamedTuple):
     table_keys: NDArray[np.int64]
     table_values: NDArray[np.int32]
     keys: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    past: NDArray[np.float64]  # sampled weight until the last boundary or merge
+    recent: NDArray[np.float64]  # and since
     missed: NDArray[np.float64]  # upper bound of the weight lost to cuts before the entry was made
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Sampled weights."""
+        return self.past + self.recent
+
+    def only(self, chosen: slice | NDArray[np.intp] | NDArray[np.bool_]) -> "Entries":
+        """Return some of the entries, without a table."""
+        return Entries(*new_table(0), self.keys[chosen], self.past[chosen], self.recent[chosen], self.missed[chosen])
 
 
 class Stored(msgspec.Struct):
-    """Payload; ``last_top`` and ``keys`` are int64, ``weights`` and ``missed`` float64, entries in order of arrival."""
+    """Payload; ``last_top`` and ``keys`` are int64, the others float64, with the entries in order of arrival."""
 
     settings: Settings
     total: Total
@@ -106,29 +144,41 @@ class Stored(msgspec.Struct):
     state: State
     last_top: bytes
     keys: bytes
-    weights: bytes
+    past: bytes
+    recent: bytes
     missed: bytes
 
 
 def new_entries(room: int) -> Entries:
     """Return empty arrays with room for ``room`` entries."""
-    weights, missed = np.zeros((2, room))
-    return Entries(*new_table(room), np.zeros(room, dtype=np.int64), weights, missed)
+    past, recent, missed = np.zeros((3, room))
+    return Entries(*new_table(room), np.zeros(room, dtype=np.int64), past, recent, missed)
 
 
 def check_stored(stored: Stored, last_top: NDArray[np.int64], entries: Entries) -> None:
     """Refuse a stored state that no sequence of updates can produce."""
     kind, settings, state = KIND, stored.settings, stored.state
-    keys, weights, missed = entries.keys, entries.weights, entries.missed
-    require(kind, len(keys) == len(weights) == len(missed), "its arrays have different lengths")
+    keys, past, recent, missed = entries.keys, entries.past, entries.recent, entries.missed
+    require(kind, len(keys) == len(past) == len(recent) == len(missed), "its arrays have different lengths")
     require(kind, len(np.unique(keys)) == len(keys), "a key has two entries")
     raised, odd = divmod(state.boundary - settings.hard_boundary, settings.soft_boundary)
     require(kind, raised >= 0 and odd == 0, f"a boundary of {state.boundary} cannot be reached")
     require(kind, len(keys) < state.boundary, f"{len(keys)} keys with a boundary of {state.boundary}")
     require(kind, len(last_top) <= settings.take, f"{len(last_top)} former top keys, at most {settings.take} expected")
     require(kind, 1 <= state.scale < math.inf and 0 <= state.drift < math.inf, "scale or drift is out of range")
-    require(
-        kind, bool(np.all(weights > 0) and np.all((missed >= 0) & (missed <= state.lost))), "a weight is out of range"
+    reached = max(1, state.highest) * settings.backoff
+    require(kind, state.highest >= 1 and state.scale <= reached < math.inf, "its scales disagree")
+    require(kind, state.boundaries >= 0, f"it has met {state.boundaries} boundaries")
+    require(kind, bool(np.all((missed >= 0) & (missed <= state.lost))), "a key has lost more than any key can have")
+    require(kind, bool(np.all((past >= 0) & (recent >= 0) & (entries.weights > 0))), "a weight is out of range")
+    parts = (
+        ("past", stored.state.past_total, state.past, past),
+        ("recent", stored.total - stored.state.past_total, state.recent, recent),
     )
-    require(kind, weights.sum() <= state.norm * (1 + 1e-9) < math.inf, "its weights exceed the sampled weight")
-    require(kind, (stored.total > 0) == (state.norm > 0), "its total and its sampled weight disagree")
+    for name, total, sample, weights in parts:
+        most = sample.norm * (1 + 1e-9)  # for rounding
+        require(kind, weights.sum() <= most < math.inf, f"its {name} weights exceed the sampled weight")
+        require(kind, 0 <= sample.squares <= most**2, f"its {name} weights and their squares disagree")
+        require(kind, (sample.norm > 0) == (sample.squares > 0), f"its {name} weights and their squares disagree")
+        require(kind, total > 0 or (total == 0 and sample.norm == 0), f"its {name} total and its sample disagree")
+    require(kind, (stored.total > 0) == (state.seen.norm > 0), "its total and its sample disagree")

@@ -7,9 +7,10 @@ more. By Freedman's inequality, except with a probability p, with L = ln(1 / p),
 
     |S - T| <= zL/3 + sqrt((zL/3)^2 + 2 (z - 1) L T)
 
-in either direction. Solved for T, this gives the two bounds below. The scale grows as sampling backs off, at moments
-that depend on the sample. So p is divided among all possible numbers j of back-offs, as 1 / ((j + 1)(j + 2)), which
-add up to 1. The bounds also hold for the sum of independent samples, each at a scale of at most z.
+in either direction. Solved for T, this gives the two bounds below. The scale grows as sampling backs off, and rows are
+forgotten, at moments that depend on the sample. So p is divided among all possible numbers j of boundaries at which
+that can have happened, as 1 / ((j + 1)(j + 2)), which add up to 1, and among the j + 1 moments at which the rows that
+are remembered can begin. The bounds also hold for the sum of independent samples, each at a scale of at most z.
 """
 
 import math
@@ -58,11 +59,11 @@ class SamplingError:
     spread: float
 
     @classmethod
-    def of(cls, scale: float, backoffs: float) -> "SamplingError":
-        """Return the error at a scale that was reached after ``backoffs`` back-offs; none at a scale of 1."""
+    def of(cls, scale: float, boundaries: int) -> "SamplingError":
+        """Return the error at a scale of at most ``scale`` after a number of boundaries; none at a scale of 1."""
         if scale == 1:
             return cls(0.0, 0.0)
-        log = math.log(2 * (backoffs + 1) * (backoffs + 2) / FAILURE_PROBABILITY)  # 2: either direction
+        log = math.log(2 * (boundaries + 1) ** 2 * (boundaries + 2) / FAILURE_PROBABILITY)  # 2: either direction
         return cls(scale * log / 3, (scale - 1) * log)
 
     def at_least(self, sampled: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ from equipoise.spark.rows.aggregator import Aggregator
 if TYPE_CHECKING:
     from equipoise.spark.prompt.query import microbatch, read_batches
     from equipoise.spark.prompt.source import register
+    from equipoise.spark.rows.vector_aggregator import VectorAggregator
     from equipoise.spark.stream.batch_log_frame import BatchLog, batch_log
     from equipoise.spark.stream.keyed_stream import KeyedStream
     from equipoise.spark.stream.local import LocalOperator, LocalQuery
@@ -42,6 +43,7 @@ _LATER = {
     "StatefulQuery": "stream.query",
     "StatefulStream": "stream.stateful_stream",
     "StreamWriter": "stream.writer",
+    "VectorAggregator": "rows.vector_aggregator",
     "VectorProcessor": "stream.vectorised",
     "batch_log": "stream.batch_log_frame",
     "microbatch": "prompt.query",
@@ -71,6 +73,7 @@ __all__ = [
     "StatefulStream",
     "Strategy",
     "StreamWriter",
+    "VectorAggregator",
     "VectorProcessor",
     "advise",
     "balance",

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 
 from equipoise.adapt import Elastic, Policy
+from equipoise.adapt.combining import CombineMode
+from equipoise.adapt.looking import LookMode
 from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Plan
 from equipoise.spark.batch.groups import BalancedGroups
-from equipoise.spark.batch.options import BatchOptions, Placement
+from equipoise.spark.batch.options import BatchOptions, Placement, Sampling
 from equipoise.spark.rows.keys import KeyLike, grouping_columns, resolve_key
 
 if TYPE_CHECKING:
     from equipoise.spark.stream.stateful_stream import StatefulStream
 
 _BATCH = ("plan", "record", "weight", "sample", "slots", "seed")
-_STREAM = ("elastic", "orderBy", "targetSeconds", "tailGroups", "split", "cache", "retain")
+_STREAM = ("elastic", "orderBy", "targetSeconds", "tailGroups", "look", "combine", "cache", "retain")
 
 
 def balance(
@@ -28,14 +30,15 @@ def balance(
     plan: Plan | None = None,
     record: str | os.PathLike[str] | None = None,
     weight: str | Column | None = None,
-    sample: int | None = None,
+    sample: Sampling = None,
     slots: int | None = None,
     seed: int | None = None,
     elastic: Elastic | None = None,
     orderBy: str | tuple[str, ...] | None = None,  # noqa: N803 - Spark's own name
     targetSeconds: float | None = None,  # noqa: N803 - as Spark names options
     tailGroups: int | None = None,  # noqa: N803 - as Spark names options
-    split: bool | None = None,
+    look: LookMode | None = None,
+    combine: CombineMode | None = None,
     cache: str | None = None,
     retain: int | None = None,
 ) -> Any:
@@ -69,7 +72,9 @@ def balance(
     weight
         Batch only: numeric column with the load of a row, such as its bytes; default: every row counts 1.
     sample
-        Batch only: approximate number of rows to sample, default 200,000; smaller data are read whole.
+        Batch only: number of rows to look at, so that the loads are known at least as exactly as from so many rows
+        taken at random; smaller data are read whole. Default: ``max(20,000, 2 N ln N / 0.05^2)``, with which the load
+        of the fullest partition is known to about 5 %. ``"full"``: the rows of every key are counted.
     slots
         Batch only: number of tasks that run at the same time; default Spark's default parallelism. Some partitions may
         be left empty so that all slots finish together.
@@ -84,9 +89,13 @@ def balance(
     tailGroups
         Stream only: number of tail groups H, fixed when the query is created; default 16 for each partition, at least
         64.
-    split
-        Stream only: whether the rows of a key that one partition cannot carry may be reduced by several tasks; default
-        True.
+    look
+        Stream only: when to look at the keys of a micro-batch before it is placed; default ``"auto"``: where the time
+        that it saves exceeds the time of looking. ``"always"`` or ``"never"``.
+    combine
+        Stream only: whether map tasks reduce their rows of a key before the exchange, if the operator can merge;
+        default ``"auto"``: where keys repeat often enough, and for keys too hot for one partition. ``"always"`` or
+        ``"never"``.
     cache
         Stream only: local folder for the executors' caches; default the system's temporary folder.
     retain

@@ -7,33 +7,40 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError
+from equipoise.fingerprint_table import EMPTY
 from equipoise.kernels import kernel
-from equipoise.split.base import hash_starts, worker_of
-from equipoise.split.hot_keys import HotKeySplitter
+from equipoise.split.base import hash_starts
+from equipoise.split.hot_keys import Head, HotKeySplitter
+from equipoise.split.hot_rows import HotRows
 
 
-@kernel
-def _feasible(choices: int, shares: Any, workers: int, slack: float) -> bool:
-    """Return whether no prefix of the hot keys is expected to overload the workers that it can reach."""
-    hot = shares.sum()
-    tail = max(0.0, 1.0 - hot)
-    inside = 0.0
-    for prefix in range(1, len(shares) + 1):
-        inside += shares[prefix - 1]
-        reached = 1.0 - ((workers - 1) / workers) ** (prefix * choices)  # expected fraction of the workers
-        carried = inside + reached**choices * (hot - inside) + reached**2 * tail
-        if carried > workers * reached * (1 / workers + slack):
-            return False
-    return True
+@kernel(inline="always")
+def _fits(choices: int, prefix: int, inside: Any, tail: float, workers: int, slack: float) -> bool:
+    """Return whether the workers that a prefix of the hot keys can reach are not expected to be overloaded."""
+    reached = 1.0 - ((workers - 1) / workers) ** (prefix * choices)  # expected fraction of the workers
+    carried = inside[prefix - 1] + reached**choices * (inside[-1] - inside[prefix - 1]) + reached**2 * tail
+    return carried <= workers * reached * (1 / workers + slack)  # type: ignore[no-any-return]
 
 
 @kernel(nogil=True)
 def _find_choices(shares: Any, workers: int, slack: float) -> int:
+    """Return the smallest number of choices with which every prefix fits.
+
+    A prefix that did not fit is tested first with one more choice: it decides nearly all numbers that are too small.
+    """
     if len(shares) == 0:
         return min(2, workers)
     choices = max(2, int(np.ceil(shares[0] * workers)))
-    while choices < workers and not _feasible(choices, shares, workers, slack):
-        choices += 1
+    inside = np.cumsum(shares)
+    tail = max(0.0, 1.0 - inside[-1])
+    suspect, checked = 1, 0  # ``checked`` prefixes, the suspect one first, fit the present number of choices
+    while choices < workers and checked < len(shares):
+        if _fits(choices, suspect, inside, tail, workers, slack):
+            checked += 1
+            suspect = suspect % len(shares) + 1
+        else:
+            checked = 0
+            choices += 1
     return min(choices, workers)
 
 
@@ -63,13 +70,6 @@ def find_choices(shares: ArrayLike, workers: int, *, slack: float = 1e-4) -> int
     if hot.ndim != 1 or not np.all(np.isfinite(hot) & (hot >= 0)) or np.any(np.diff(hot) > 0):
         raise InvalidArgumentError("shares must be finite numbers of at least 0 in decreasing order; sort them first")
     return int(_find_choices(hot, whole("workers", workers, 1), at_least("slack", slack, 0)))
-
-
-@kernel(nogil=True)
-def _rows(keys: Any, starts: Any, workers: int, out: Any) -> None:
-    for i in range(len(keys)):
-        for choice in range(len(starts)):
-            out[i, choice] = worker_of(keys[i], starts[choice], workers)
 
 
 class DChoices(HotKeySplitter):
@@ -140,10 +140,31 @@ class DChoices(HotKeySplitter):
         self.choices = None if choices is None else whole("choices", choices, 2)
         super().__init__(workers, threshold=threshold, capacity=capacity, refresh=refresh, seed=seed)
 
-    def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int32]:
+    def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64], before: NDArray[np.int64]) -> Head:
         choices = _find_choices(shares, self.workers, self.slack) if self.choices is None else self.choices
-        if choices >= self.workers or len(keys) == 0:
-            return np.arange(self.workers, dtype=np.int32)[np.newaxis]
-        rows = np.empty((len(keys), choices), dtype=np.int32)
-        _rows(keys, hash_starts(self.seed, choices), self.workers, rows)
-        return rows
+        head, known = self._head, before != EMPTY
+        slots = np.full(len(keys), EMPTY, dtype=np.int32)
+        slots[known] = head.slots[before[known]]
+        if choices >= self.workers:
+            return head._replace(choices=self.workers, slots=slots)
+        height, width = head.rows.workers.shape
+        if choices > width:
+            width = min(self.workers, _roomy(choices))
+            rows = HotRows.empty(max(height, len(keys)), width, self.workers)
+            head, slots = Head(choices, slots, hash_starts(self.seed, width), rows), np.full_like(slots, EMPTY)
+        elif len(keys) > height:
+            rows = HotRows.empty(_roomy(len(keys)), width, self.workers)
+            for field in HotRows._fields:
+                getattr(rows, field)[:height] = getattr(head.rows, field)
+            head = head._replace(rows=rows)
+        new = np.flatnonzero(slots == EMPTY)
+        free = np.ones(len(head.rows.workers), dtype=np.bool_)
+        free[slots[slots != EMPTY]] = False
+        slots[new] = np.flatnonzero(free)[: len(new)]
+        head.rows.clear(slots[new])
+        return head._replace(choices=choices, slots=slots)
+
+
+def _roomy(size: int) -> int:
+    """Return a size with room for fluctuations, so that tables are seldom made anew."""
+    return size + size // 4

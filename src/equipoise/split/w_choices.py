@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.split.hot_keys import HotKeySplitter
+from equipoise.split.hot_keys import Head, HotKeySplitter
 
 
 class WChoices(HotKeySplitter):
@@ -57,5 +57,5 @@ class WChoices(HotKeySplitter):
     ) -> None:
         super().__init__(workers, threshold=threshold, capacity=capacity, refresh=refresh, seed=seed)
 
-    def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int32]:  # noqa: ARG002 - all alike
-        return np.arange(self.workers, dtype=np.int32)[np.newaxis]
+    def _widen(self, keys: NDArray[np.int64], shares: NDArray[np.float64], before: NDArray[np.int64]) -> Head:  # noqa: ARG002 - all alike
+        return self._head._replace(choices=self.workers, slots=np.zeros(len(keys), dtype=np.int32))

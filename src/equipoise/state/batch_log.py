@@ -25,7 +25,7 @@ from equipoise.storage import Storage
 FOLDER = "batch-log"
 FILES_KEPT = 500
 _FORMAT_VERSION = 1
-_NUMBERS = ("bound", "imbalance_before", "imbalance_after", "gain_seconds", "move_seconds", "move_bytes")
+_NUMBERS = ("trust", "bound", "imbalance_before", "imbalance_after", "gain_seconds", "move_seconds", "move_bytes")
 _COUNTS = ("keys_moved", "groups_moved")
 
 
@@ -37,7 +37,6 @@ class Row(TypedDict):
     time_ms: int
     watermark_ms: int
     plan: int
-    next_plan: int
     decision: DecisionRecord
     measures: Measures
 
@@ -50,7 +49,6 @@ def row(commit: Commit) -> Row:
         "time_ms": commit.time_ms,
         "watermark_ms": commit.watermark_ms,
         "plan": int(commit.plan[:10]),
-        "next_plan": int(commit.next_plan[:10]),
         "decision": commit.decision,
         "measures": commit.measures,
     }
@@ -125,11 +123,10 @@ def flat_row(stored: Row) -> dict[str, Any]:
         "time": stored["time_ms"],
         "watermark": stored["watermark_ms"] or None,
         "plan": stored["plan"],
-        "next_plan": stored["next_plan"],
         "action": decision["action"],
         "applied": decision["applied"],
         "reason": decision["reason"],
-        **stored["measures"],
+        **{name: value for name, value in stored["measures"].items() if name != "planning"},
         **{name: numbers.get(name) for name in _NUMBERS},
         **{name: None if numbers.get(name) is None else int(numbers[name]) for name in _COUNTS},
     }

@@ -23,14 +23,16 @@ from pathlib import Path
 import lmdb
 
 from equipoise.errors import DamagedError, InvalidArgumentError, StorageError
+from equipoise.state.cached_blocks import BlockReader, write_frames
 from equipoise.state.cached_entries import EMPTY, CacheReader, Record, write_entries
+from equipoise.state.entry_columns import Frame
 from equipoise.state.environments import DAMAGE, ENVIRONMENTS, Environment
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Format of the files in the cache; part of the folder's name, so another format uses another folder."""
 
-Entries = Iterable[tuple[bytes, bytes | None]]
-"""Keys with their values, None for a deletion."""
+Entries = Iterable[tuple[bytes, bytes | None]] | Iterable[Frame]
+"""Keys with their values, None for a deletion; frames for a cache with blocks."""
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -50,6 +52,9 @@ class GroupCache:
         epochs are deleted, so that a late task of an earlier run does not delete the caches of later runs.
     above
         Parent folder that must be private as well.
+    tag
+        Number of the state variable whose plain entries are stored in blocks, the same for all processes of a run;
+        ``None``: each entry is stored alone. Blocks are for operators that read and write many keys at once.
 
     Guarantees
     ----------
@@ -57,7 +62,16 @@ class GroupCache:
       user, and no other user can write to it; its mode is never changed. The same holds for ``above``.
     """
 
-    def __init__(self, folder: Path, number: int = 0, run: str = "any", *, above: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        number: int = 0,
+        run: str = "any",
+        *,
+        above: Path | None = None,
+        tag: int | None = None,
+    ) -> None:
+        self.tag = tag
         boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else None
         start = f"cache-{FORMAT_VERSION}-{boot or 'any'}-"
         self.folder = Path(folder).absolute() / f"{start}{number:010d}-{_checked(run)}"
@@ -66,15 +80,17 @@ class GroupCache:
         self.make()
 
     @classmethod
-    def of_query(cls, query: str, folder: str | None = None, number: int = 0, run: str = "any") -> "GroupCache":
+    def of_query(
+        cls, query: str, folder: str | None = None, number: int = 0, run: str = "any", *, tag: int | None = None
+    ) -> "GroupCache":
         """The cache of a run of the query named ``query`` below ``folder``, or below the machine's temporary folder."""
         name = blake2b(query.encode(), digest_size=16).hexdigest()
         if folder is not None:
             _require_trusted(Path(folder))
-            return cls(Path(folder) / name, number, run)
+            return cls(Path(folder) / name, number, run, tag=tag)
         owner = getpass.getuser() if sys.platform == "win32" else os.geteuid()
         parent = Path(tempfile.gettempdir()) / f"equipoise-{owner}"
-        return cls(parent / name, number, run, above=parent)
+        return cls(parent / name, number, run, above=parent, tag=tag)
 
     def make(self) -> None:
         """Create absent folders, and refuse folders that another user could change."""
@@ -113,6 +129,12 @@ class CachedGroup:
 
     def __init__(self, cache: GroupCache, group_id: str) -> None:
         self._cache, self.group_id = cache, group_id
+        self._entries: Callable[..., None] = write_entries if cache.tag is None else write_frames
+
+    @property
+    def tag(self) -> int | None:
+        """Number of the state variable whose entries are stored in blocks, if any."""
+        return self._cache.tag
 
     @property
     def version(self) -> int:
@@ -128,7 +150,7 @@ class CachedGroup:
         """The entries at the current version, valid within the block; check their ``version`` first."""
         try:
             with self._environment() as environment, environment.transaction(write=False) as transaction:
-                yield CacheReader(transaction)
+                yield CacheReader(transaction) if self.tag is None else BlockReader(transaction, self.tag)
         except DAMAGE as error:
             self._delete_damaged(error)
             raise DamagedError(
@@ -167,7 +189,7 @@ class CachedGroup:
                     if reset:
                         transaction.drop(environment.main, delete=False)
                         record = Record()
-                    write_entries(transaction, record, entries, to_empty=reset)
+                    self._entries(transaction, record, entries, to_empty=reset)
                     record.version = version
             record.store(transaction)
             return record.version
@@ -199,7 +221,7 @@ class CachedGroup:
                 return stored
             transaction.drop(environment.main, delete=False)
             record = Record(version)
-            write_entries(transaction, record, content, to_empty=True)
+            self._entries(transaction, record, content, to_empty=True)
             record.store(transaction)
             return version
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 
@@ -90,23 +91,28 @@ def _catch_up(cached: CachedGroup, recent: Recent | None, sections: SectionReade
     else:
         whole = chain()
         if whole.snapshot is not None and have < whole.snapshot.version:
-            cached.replace(whole.snapshot.version, _Puts(sections, whole.snapshot.section))
+            cached.replace(whole.snapshot.version, _Entries(sections, whole.snapshot.section, cached.tag, alone=True))
             have = whole.snapshot.version
         changes = whole.changes
     missing = [change for change in changes if change.version > have]
-    fetched = [list(entries) for _, entries in sections.each([change.section for change in missing])]
+    alone = len(missing) > 1
+    fetched = [list(_Entries(sections, change.section, cached.tag, alone=alone)) for change in missing]
     cached.apply(
         [(change.version, change.section.reset, read) for change, read in zip(missing, fetched, strict=True)],
         expected=have,
     )
 
 
-class _Puts:
-    """Entries of a snapshot, which can be iterated again."""
+class _Entries:
+    """Entries of a section in the form that a cache takes; they can be iterated again."""
 
-    def __init__(self, sections: SectionReader, section: Section) -> None:
+    def __init__(self, sections: SectionReader, section: Section, tag: int | None, *, alone: bool) -> None:
         self._sections = sections
         self._section = section
+        self._tag = tag
+        self._alone = alone
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
-        return self._sections.entries(self._section, alone=True)
+    def __iter__(self) -> Iterator[Any]:
+        if self._tag is None:
+            return self._sections.entries(self._section, alone=self._alone)
+        return self._sections.frames(self._section, self._tag, alone=self._alone)

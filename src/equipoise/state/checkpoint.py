@@ -222,7 +222,7 @@ class Checkpoint:
         names = self._plans()
         found = {int(name[:10]): name for name in names}
         if len(found) < len(names):
-            used = [name for commit in CommitLog(self.storage).kept() for name in (commit.plan, commit.next_plan)]
+            used = [commit.plan for commit in CommitLog(self.storage).kept()]
             found |= {int(name[:10]): name for name in used if name in names}
         return found
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from equipoise.errors import DamagedError, InvalidArgumentError
+from equipoise.state.column_codec import ColumnCodec
 from equipoise.state.kinds import Maker, Row, RowFactory, Schema, fields_of, for_array, for_struct, short
 
 _NUMPY = (np.generic, np.ndarray)
@@ -214,6 +215,8 @@ class KeyCodec:
 
     def __init__(self, schema: Schema, owner: str = "grouping key", rows: RowFactory | None = None) -> None:
         self._rows = RowCodec(schema, owner, canonical=True, rows=rows)
+        self.in_columns = ColumnCodec(schema, canonical=True)
+        """Encodes keys of plain types with the same bytes, all at once."""
         if not self._rows.names:
             raise InvalidArgumentError(f"{owner}: a key needs at least one column, got a schema without fields")
 

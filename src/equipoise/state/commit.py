@@ -4,7 +4,9 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from equipoise.adapt.combining import CombinedBatch
 from equipoise.adapt.controller import DecisionRecord
+from equipoise.adapt.looking import Experience
 from equipoise.state.sections import Section
 from equipoise.storage import StoredFile
 
@@ -37,12 +39,35 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     section: Section
 
 
+class PlanningMemory(TypedDict):
+    """What the planning of a batch takes from the batches before, however long ago they ran.
+
+    ``last_replan`` is the first batch of the plan, None if it never changed; ``rows`` and ``batch_seconds`` are those
+    of the last batch with rows. ``trust`` is the part of their promises that earlier plans kept, ``move_rate`` the
+    bytes of state that a task receives in a second, None if that is not known.
+    """
+
+    last_replan: int | None
+    rows: int
+    batch_seconds: float
+    trust: float
+    move_rate: float | None
+    look: Experience
+    combine: list[CombinedBatch]
+
+
 class Measures(TypedDict, total=False):
     """Measurements of one batch; the columns of the batch log describe them."""
 
     rows: int
     output_rows: int
-    split_rows: int
+    sent_rows: int
+    combined_rows: int
+    keys: int
+    combine: str
+    combine_scope: str
+    hot_keys: list[int]
+    hot_rows: list[int]
     seconds: float
     work_seconds: float
     target_seconds: float | None
@@ -53,10 +78,21 @@ class Measures(TypedDict, total=False):
     imbalance_seconds_hash: float
     bound_rows: float
     bound_seconds: float
+    promised_rows: float | None
+    unchanged_rows: float | None
+    promised_seconds: float
+    got_seconds: float
+    moved_bytes: int
+    moved_seconds: float
+    move_rate: float | None
+    look: str
+    look_rows: int | None
+    look_seconds: float | None
     state_bytes: int
     partition_rows: list[int]
     partition_seconds: list[float]
     partition_state: list[int]
+    planning: PlanningMemory
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,9 +109,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     watermark_ms, next_watermark_ms
         Watermark of this batch, and that of the next by the rows of this one. A batch that Spark has planned uses
         Spark's watermark instead of the latter.
-    plan, next_plan
-        Name of the plan that placed this batch, and of the one that places the next; a name contains the plan's
-        SHA-256.
+    plan
+        Name of the plan that placed this batch; it contains the plan's SHA-256.
     offsets
         SHA-256 of Spark's offsets of the batch; empty for the initial state.
     sections
@@ -93,7 +128,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     loads
         Stored form of the load record.
     decision
-        The decision about the plan, its reason, and the numbers behind it.
+        The decision that led to the plan, its reason, and the numbers behind it.
     measures
         Measurements: rows, seconds, imbalance and so on.
     """
@@ -104,7 +139,6 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     watermark_ms: int
     next_watermark_ms: int
     plan: str
-    next_plan: str
     offsets: str
     sections: dict[str, Section]
     snapshots: dict[str, Snapshot]

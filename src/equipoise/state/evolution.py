@@ -18,6 +18,7 @@ from typing import Any
 
 from equipoise.errors import DamagedError
 from equipoise.state.codec import RowCodec
+from equipoise.state.column_codec import ColumnCodec
 from equipoise.state.kinds import TEXT, Conversion, Row, RowFactory, Schema, for_array, single
 
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -45,6 +46,8 @@ class ValueCodec:
         self.names = current.names
         self.encode = current.encode
         self.encode_many = current.encode_many
+        self.in_columns = ColumnCodec(schemas[-1])
+        """Encodes and decodes rows of the current schema with the same bytes, all at once, if its types are plain."""
         self._owner = owner
         former = [_Former(schema, schemas[-1], owner, rows) for schema in schemas[:-1]]
         self._readers: list[RowCodec | _Former] = [*former, current]

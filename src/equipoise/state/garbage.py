@@ -80,9 +80,9 @@ class GarbageCollector:
         for version in versions:
             for folder in FOLDERS:
                 where = f"{folder}/{version}"
-                if not self._storage.exists(where):
-                    continue
                 names = self._storage.names(where)
+                if not names and not self._storage.exists(where):
+                    continue
                 if all(f"{where}/{name}" not in needed for name in names):
                     self._storage.delete_folder(where)
                     failpoint("driver.in-garbage")
@@ -96,5 +96,4 @@ class GarbageCollector:
 
     def _delete_outputs(self, versions: Iterable[str]) -> None:
         for version in versions:
-            if self._storage.exists(f"{OUTPUTS}/{version}"):
-                self._storage.delete_folder(f"{OUTPUTS}/{version}")
+            self._storage.delete_folder(f"{OUTPUTS}/{version}")

@@ -85,6 +85,11 @@ class SparkHalf:
         """Last batch that Spark has recorded as finished; -1 for none."""
         return self._last(COMMITS)
 
+    @property
+    def has_state(self) -> bool:
+        """Whether operators of Spark keep state in this checkpoint, so that their batches are dear to read twice."""
+        return bool(self._storage.names(f"{SPARK}/state"))
+
     def digest(self, batch: int) -> str:
         """SHA-256 of the offsets of a batch, which Spark is about to run."""
         return hashlib.sha256(self._offsets(batch)).hexdigest()
@@ -104,14 +109,25 @@ class SparkHalf:
         after = self._metadata(path, self._storage.read(path), _Finished).nextBatchWatermarkMs
         return before is not None and after > before
 
+    def last_source(self, batch: int) -> dict[str, int]:
+        """Offset of the last source of the query at the end of a batch."""
+        try:
+            return msgspec.json.decode(self._offsets(batch).splitlines()[-1], type=dict[str, int])
+        except msgspec.MsgspecError as error:
+            raise LogBrokenError(
+                f"Spark's half is damaged: the last line of {self._storage.at(f'{OFFSETS}/{batch}')} should be the "
+                f"offset of a source, and it cannot be read: {error}; {_WAY_OUT}"
+            ) from error
+
     def _offsets(self, batch: int) -> bytes:
         path = f"{OFFSETS}/{batch}"
-        if not self._storage.exists(path):
+        data = self._storage.read_if_exists(path)
+        if data is None:
             raise LogBrokenError(
                 f"Spark's half is missing: Spark runs batch {batch}, but {self._storage.at(path)} does not exist; "
                 f"{_WAY_OUT}"
             )
-        return self._storage.read(path)
+        return data
 
     def _metadata(self, path: str, data: bytes, kind: type[_Line]) -> _Line:
         """Return the second line of a file of Spark."""

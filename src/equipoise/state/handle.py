@@ -88,6 +88,7 @@ class _Handle(Timers, ABC):
         super().__init__(scope, time_mode(mode))
         self._rows = rows
         self._error = error
+        self._in_init = True
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:  # noqa: N802, N803 - Spark's own name
         """A variable that holds one row for each grouping key; in ``init`` only."""
@@ -120,6 +121,20 @@ class _Handle(Timers, ABC):
 
     def _deleted(self, kind: Kind, name: str) -> Any:
         return DeletedVariable(kind, name, self._error)
+
+    def _require_declarable(self, name: str, kind: Kind) -> None:
+        if not self._in_init:
+            raise InvalidArgumentError(
+                f"get{kind.capitalize()}State({name!r}) was called after init; state variables are declared in init "
+                "only"
+            )
+
+    def _require_deletable(self, name: str) -> None:
+        if not self._in_init:
+            raise self._error(
+                f"Error deleting state: deleteIfExists({name!r}) was called after init, with the variable in use; "
+                "delete variables in init, or clear() the values of this one"
+            )
 
     @abstractmethod
     def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec | None:
@@ -159,7 +174,6 @@ class StateHandle(_Handle):
         super().__init__(Scope(processing_ms, whole("batch", batch, 0)), mode, rows, error)
         self._declared = {name: spec for name, spec in declared.items() if not spec.removed}
         self._watermark_ms = watermark_ms
-        self._in_init = True
         self._got: set[str] = set()
         self._to_delete: dict[str, Kind] = {}
 
@@ -193,11 +207,7 @@ class StateHandle(_Handle):
 
     def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's own name
         """Accept the deletion: the driver has already removed the variable from the table."""
-        if not self._in_init:
-            raise self._error(
-                f"Error deleting state: deleteIfExists({stateName!r}) was called after init, with the variable in use; "
-                "delete variables in init, or clear() the values of this one"
-            )
+        self._require_deletable(stateName)
         if stateName in self._declared:
             raise InvalidArgumentError(
                 f"init deletes the {self._declared[stateName].kind} state {stateName!r}, but the driver keeps it "
@@ -206,11 +216,7 @@ class StateHandle(_Handle):
         self._to_delete.pop(stateName, None)
 
     def _declare(self, name: str, kind: Kind, schema: Any, key_schema: Any, ttl_ms: int | None) -> VariableSpec | None:  # noqa: ARG002 - the name belongs to the protocol
-        if not self._in_init:
-            raise InvalidArgumentError(
-                f"get{kind.capitalize()}State({name!r}) was called after init; state variables are declared in init "
-                "only"
-            )
+        self._require_declarable(name, kind)
         _once(name, self._got)
         self._got.add(name)
         spec = self._declared.get(name)

@@ -48,7 +48,7 @@ FOLDER = "log"
 SUMMARY_EVERY = 20
 """Versions from one summary to the next."""
 
-_COMMIT, _SUMMARY, _FORMAT_VERSION = "commit", "summary", 2
+_COMMIT, _SUMMARY, _FORMAT_VERSION = "commit", "summary", 4
 _NAME = re.compile(rf"(\d{{20}})(?:-(\d{{10}}))?(?:-(\d{{20}}))?\.({_COMMIT}|{_SUMMARY})")
 _PATH = re.compile(r"(changes|snapshots|outputs)/\w+/\w[\w.-]*")
 _T = TypeVar("_T")

@@ -68,6 +68,15 @@ class Layout:
         return np.concatenate([self.plan.tail, self.plan.assign(self.plan.isolated_keys)]).astype(np.int32)
 
 
+def arrivals(before: Plan, after: Plan) -> frozenset[int]:
+    """Return the numbers, under plan ``after``, of the key groups whose owner receives state for them."""
+    keys = after.isolated_keys
+    new = ~np.isin(keys, before.isolated_keys)
+    moved = np.concatenate([before.tail != after.tail, new | (before.assign(keys) != after.assign(keys))])
+    folded = np.setdiff1d(before.isolated_keys, keys)
+    return frozenset([*np.flatnonzero(moved).tolist(), *np.mod(folded, after.tail_groups).tolist()])
+
+
 @dataclass(frozen=True)
 class Handover:
     """Keys whose entries move to another key group when one plan follows another.

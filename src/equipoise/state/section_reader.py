@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from equipoise.state.sections import Section, damaged, read_section
+from equipoise.state.entry_columns import Frame, Pair
+from equipoise.state.sections import Section, damaged, read_frames, read_section
 from equipoise.storage import Storage
 
 _FARTHEST = 1 << 40  # 1 TiB: for a section beyond this byte the size of the file is checked before it is read
@@ -21,7 +22,7 @@ class SectionReader:
         self._path = ""
         self._data = b""
 
-    def entries(self, section: Section, *, alone: bool = False) -> Iterator[tuple[bytes, bytes | None]]:
+    def entries(self, section: Section, *, alone: bool = False) -> Iterator[Pair]:
         """Entries of a section, after its checksum is verified.
 
         Parameters
@@ -31,13 +32,20 @@ class SectionReader:
         alone
             Whether to fetch only this section.
         """
+        return read_section(self._bytes(section, alone=alone), section)
+
+    def frames(self, section: Section, tag: int, *, alone: bool = False) -> Iterator[Frame]:
+        """Entries of a section as columns, those of other tags than ``tag`` as pairs; see ``entries``."""
+        return read_frames(self._bytes(section, alone=alone), section, tag)
+
+    def _bytes(self, section: Section, *, alone: bool) -> bytes:
         self._require_there(section)
         end = section.offset + section.length
         if not alone and section.length <= _WHOLE and section.path != self._path:
             self._data, self._path = self._storage.read_range(section.path, 0, _WHOLE * 4), section.path
         if section.path == self._path and end <= len(self._data):
-            return read_section(self._data[section.offset : end], section)
-        return read_section(self._storage.read_range(section.path, section.offset, section.length), section)
+            return self._data[section.offset : end]
+        return self._storage.read_range(section.path, section.offset, section.length)
 
     def _require_there(self, section: Section) -> None:
         """Compare a large section with its file before memory is allocated; a small one is read and checked then."""
@@ -48,7 +56,7 @@ class SectionReader:
             if section.offset + section.length > size:
                 raise damaged(section, f"its file has {size} bytes")
 
-    def each(self, sections: Sequence[Section]) -> Iterator[tuple[Section, Iterator[tuple[bytes, bytes | None]]]]:
+    def each(self, sections: Sequence[Section]) -> Iterator[tuple[Section, Iterator[Pair]]]:
         """The sections of one group with their entries, in the order given."""
         for section in sections:
             yield section, self.entries(section, alone=len(sections) > 1)

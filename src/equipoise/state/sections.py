@@ -30,13 +30,17 @@ file identifies it to other tools; a section contains everything that is needed 
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sized
+from itertools import chain, pairwise
+from typing import Protocol, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from equipoise.errors import DamagedError, UnknownFormatError
+from equipoise.state.entry_columns import HEAD_BYTES, EntryColumns, Frame, Pair, frame_bytes, read_frame
 
 FORMAT_VERSION = 1
 CHANGES, SNAPSHOT = 1, 2
@@ -58,7 +62,8 @@ _AT_ONCE = 16 * FRAME_BYTES  # memory for a longer frame is allocated as it is r
 _FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
 _SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
 _CODEC = pa.Codec("zstd", 1)
-_Entries = list[tuple[bytes, bytes | None]]
+_Entries = list[Pair]
+_SizedContent = TypeVar("_SizedContent", bound=Sized)
 _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Entries)
 
 
@@ -117,30 +122,46 @@ class SectionWriter:
         """Bytes written so far."""
         return self._offset
 
-    def add(self, group: str, entries: Iterable[tuple[bytes, bytes | None]], *, reset: bool = False) -> Section:
-        """Append the section of ``group``; ``entries`` may be an iterator over more entries than fit into memory."""
+    def add(self, group: str, entries: Iterable[Pair | EntryColumns], *, reset: bool = False) -> Section:
+        """Append the section of ``group``.
+
+        Parameters
+        ----------
+        group
+            Name of the group.
+        entries
+            Keys with their values, None for a deletion, and columns of entries; may be an iterator over more entries
+            than fit into memory.
+        reset
+            Whether the group is emptied before these entries.
+        """
         name, start, count = group.encode("ascii"), self._offset, 0
         self._checksum = 0
         self._write(_SECTION_HEAD.pack(_SECTION_MAGIC, FORMAT_VERSION, reset, len(name)) + name)
         frame: _Entries = []
         filled = 0
-        for key, value in entries:
+        for entry in entries:
+            if isinstance(entry, EntryColumns):
+                count += len(entry)
+                for part in _frames_of(entry):
+                    self._write_frame(frame_bytes(part))
+                continue
+            key, value = entry
             frame.append((key, value))
             filled += len(key) + (0 if value is None else len(value))
             if filled >= FRAME_BYTES:
-                self._write_frame(frame)
+                self._write_frame(_ENCODER.encode(frame))
                 count += len(frame)
                 frame, filled = [], 0
         if frame:
-            self._write_frame(frame)
+            self._write_frame(_ENCODER.encode(frame))
             count += len(frame)
         self._write(_SECTION_TAIL.pack(0, count, 0)[:-4])
         checksum = self._checksum
         self._write(struct.pack("<I", checksum))
         return Section(self._path, start, self._offset - start, checksum, count, reset)
 
-    def _write_frame(self, frame: _Entries) -> None:
-        raw = _ENCODER.encode(frame)
+    def _write_frame(self, raw: bytes | NDArray[np.uint8]) -> None:
         content = _CODEC.compress(raw, asbytes=True)
         self._write(_FRAME_HEAD.pack(len(content), len(raw)))
         self._write(content)
@@ -151,7 +172,7 @@ class SectionWriter:
         self._checksum = zlib.crc32(data, self._checksum)
 
 
-def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes | None]]:
+def read_section(data: bytes, section: Section) -> Iterator[Pair]:
     """Entries of ``section``, given its bytes; the checksum is verified first, the frames are decoded one by one.
 
     Parameters
@@ -161,6 +182,31 @@ def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes |
     section
         Location and checksum, from the writer.
     """
+    return chain.from_iterable(_frames(data, section, _checked_head(data, section), _DECODER.decode))
+
+
+def read_frames(data: bytes, section: Section, tag: int) -> Iterator[Frame]:
+    """Entries of ``section`` as columns, those of other tags than ``tag`` as pairs; see ``read_section``."""
+
+    def decoded(raw: pa.Buffer | bytes) -> Frame:
+        frame = read_frame(raw, tag)
+        return Frame.of(_DECODER.decode(raw), tag) if frame is None else frame
+
+    return _frames(data, section, _checked_head(data, section), decoded)
+
+
+def _frames_of(columns: EntryColumns) -> Iterator[EntryColumns]:
+    """Cut columns into parts of about the bytes of a frame."""
+    if not len(columns):
+        return
+    ends = np.cumsum(columns.keys.lengths + columns.values.lengths + (HEAD_BYTES + 1))
+    cuts = np.flatnonzero(np.diff(ends // FRAME_BYTES)) + 1
+    for first, last in pairwise([0, *cuts.tolist(), len(columns)]):
+        yield columns.taken(slice(first, last))
+
+
+def _checked_head(data: bytes, section: Section) -> int:
+    """Verify the bytes of a section; return where its frames begin."""
     if len(data) != section.length or len(data) < LEAST_SECTION_BYTES:
         raise damaged(section, f"it has {len(data)} bytes")
     _, count, checksum = _SECTION_TAIL.unpack_from(data, len(data) - _SECTION_TAIL.size)
@@ -177,10 +223,12 @@ def read_section(data: bytes, section: Section) -> Iterator[tuple[bytes, bytes |
         )
     if (count, reset) != (section.count, section.reset):
         raise damaged(section, f"its head and tail have {count} entries, reset {reset}")
-    return _frames(data, section, _SECTION_HEAD.size + name_length)
+    return int(_SECTION_HEAD.size + name_length)
 
 
-def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, bytes | None]]:
+def _frames(
+    data: bytes, section: Section, at: int, decode: Callable[[pa.Buffer | bytes], _SizedContent]
+) -> Iterator[_SizedContent]:
     view, end, count = memoryview(data), len(data) - _SECTION_TAIL.size, 0
     while at < end:
         length, raw_length = _FRAME_HEAD.unpack_from(data, at)
@@ -190,11 +238,11 @@ def _frames(data: bytes, section: Section, at: int) -> Iterator[tuple[bytes, byt
         if raw_length > MOST_FRAME_BYTES:
             raise damaged(section, f"a frame of {raw_length} bytes before compression, above {MOST_FRAME_BYTES}")
         try:
-            entries = _DECODER.decode(_decompressed(view[at - length : at], raw_length))
+            entries = decode(_decompressed(view[at - length : at], raw_length))
         except (OSError, ValueError) as error:  # from zstd, Arrow and msgspec
             raise damaged(section, f"a frame cannot be read ({error})") from error
         count += len(entries)
-        yield from entries
+        yield entries
     if at != end or count != section.count:
         raise damaged(section, f"its frames have {count} entries")
 

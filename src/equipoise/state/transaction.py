@@ -5,6 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
+import numpy as np
+
+from equipoise.state.byte_columns import ByteColumn, joined
+from equipoise.state.cached_blocks import BlockReader
+from equipoise.state.entries import entry_key, entry_prefix
+from equipoise.state.entry_columns import EntryColumns, Flags, Pair, Unsigned, concatenated
+
 
 class GroupReader(Protocol):
     """The entries of a key group at one version; it never changes."""
@@ -66,6 +73,9 @@ class GroupTransaction:
       their values at that moment. It does not visit keys that are added during the scan.
     - Applying ``changes()`` to the reader's entries gives the entries of this view.
 
+    Entries are read and changed one by one, or in columns with ``find`` and ``store``. As long as only these two are
+    used, and the reader has blocks, no Python object is made for an entry.
+
     Parameters
     ----------
     reader
@@ -77,9 +87,45 @@ class GroupTransaction:
         self._new: dict[bytes, bytes | None] = {}  # None: deleted
         self._read: dict[bytes, bytes | None] = {}  # values of the reader
         self._order = _KeyOrder()
+        self._stored: list[EntryColumns] = []  # not in _new yet; later ones count
+
+    def find(self, tag: int, fingerprints: Unsigned, keys: ByteColumn) -> tuple[ByteColumn, Flags]:
+        """Values of grouping keys, and which of them exist.
+
+        Parameters
+        ----------
+        tag
+            Tag of the state variable.
+        fingerprints, keys
+            Fingerprints and grouping keys.
+        """
+        if self._new or not isinstance(self._reader, BlockReader) or self._reader.tag != tag:
+            entries = zip(fingerprints.view(np.int64).tolist(), keys.strings(), strict=True)
+            found = self.get_many([entry_key(entry_prefix(*each), tag) for each in entries])
+            exists = np.fromiter((value is not None for value in found), np.bool_, len(found))
+            return ByteColumn.of([value or b"" for value in found]), exists
+        values, exists = self._reader.find(fingerprints, keys)
+        for stored in self._stored:
+            places = stored.places_of(fingerprints, keys)
+            known = places >= 0
+            if known.any():
+                values = joined([values, stored.values])
+                here = values.taken(np.where(known, len(fingerprints) + places, np.arange(len(fingerprints))))
+                values, exists = here, np.where(known, ~stored.deleted[places], exists)
+        return values, exists
+
+    def store(self, entries: EntryColumns) -> None:
+        """Set or delete the values of grouping keys; entries with the values that ``find`` gave need not be stored."""
+        if self._new or (self._stored and self._stored[0].tag != entries.tag):
+            self._settle()
+            self._new.update(iter(entries))
+        elif len(entries):
+            self._stored.append(entries.in_order())
 
     def get(self, key: bytes) -> bytes | None:
         """Value of ``key``, or None."""
+        if self._stored:
+            self._settle()
         if key in self._new:
             return self._new[key]
         if key not in self._read:
@@ -88,6 +134,8 @@ class GroupTransaction:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values of ``keys``, in their order, None where there is none."""
+        if self._stored:
+            self._settle()
         unknown = [key for key in keys if key not in self._new and key not in self._read]
         if unknown:
             self._read.update(zip(unknown, self._reader.get_many(unknown), strict=True))
@@ -95,6 +143,8 @@ class GroupTransaction:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in ascending order of the key."""
+        if self._stored:
+            self._settle()
         self._order.add_after(self._new)
         changed = self._order.starting_with(prefix)
         deleted = frozenset(key for key in changed if self._new[key] is None)
@@ -103,23 +153,37 @@ class GroupTransaction:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of ``key``."""
+        if self._stored:
+            self._settle()
         self._new[key] = value
 
     def put_many(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Set the values of many keys."""
+        if self._stored:
+            self._settle()
         self._new.update(entries)
 
     def delete(self, key: bytes) -> None:
         """Remove ``key``; nothing happens if it is absent."""
+        if self._stored:
+            self._settle()
         self._new[key] = None
 
-    def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """Changed keys in ascending order with their values, None for a deletion.
+    def changes(self) -> list[Pair] | list[EntryColumns]:
+        """Changed keys in ascending order with their values, None for a deletion; all in columns, or one by one.
 
         A key that was read with ``get`` or ``get_many`` and has the same value again is left out.
         """
+        if self._stored:
+            return [concatenated(self._stored).in_order()]
         read, unread = self._read, object()
         return sorted((key, value) for key, value in self._new.items() if read.get(key, unread) != value)
+
+    def _settle(self) -> None:
+        """Go on one by one."""
+        for entries in self._stored:
+            self._new.update(iter(entries))
+        self._stored = []
 
     def _merged(
         self, present: list[bytes], deleted: frozenset[bytes], stored: Iterator[tuple[bytes, bytes]]

@@ -84,12 +84,20 @@ class Storage:
 
     def read(self, path: str) -> bytes:
         """All bytes of a file."""
-        with _explained("read", self.at(path)):
+        with _Explained("read", self.at(path)):
             return self._store.read(self._full(path))
+
+    def read_if_exists(self, path: str) -> bytes | None:
+        """All bytes of a file; ``None`` if there is none."""
+        with _Explained("read", self.at(path)):
+            try:
+                return self._store.read(self._full(path))
+            except FileNotFoundError:
+                return None
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """``length`` bytes of a file from ``offset`` on; fewer if the file ends earlier."""
-        with _explained("read", self.at(path)):
+        with _Explained("read", self.at(path)):
             return self._store.read(self._full(path), offset, length)
 
     def chunks(self, path: str, length: int = 8 << 20) -> Iterator[bytes]:
@@ -113,7 +121,7 @@ class Storage:
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a folder of this name."""
-        with _explained("look for", self.at(path)):
+        with _Explained("look for", self.at(path)):
             return self._store.look(self._full(path)) is not None
 
     def names(self, folder: str) -> list[str]:
@@ -121,13 +129,13 @@ class Storage:
 
         Temporary files are left out.
         """
-        with _explained("list", self.at(folder)):
+        with _Explained("list", self.at(folder)):
             found = self._store.entries(self._full(folder))
         return sorted(entry.name for entry in found if not entry.name.endswith(TEMPORARY))
 
     def size(self, path: str) -> int:
         """Bytes of a file."""
-        with _explained("look at", self.at(path)):
+        with _Explained("look at", self.at(path)):
             found = self._store.look(self._full(path))
             if found is None or not found.is_file:
                 raise FileNotFoundError(path)
@@ -135,7 +143,7 @@ class Storage:
 
     def usage(self, folder: str) -> int:
         """Bytes of all files below a folder; none where the folder does not exist."""
-        with _explained("list", self.at(folder)):
+        with _Explained("list", self.at(folder)):
             return sum(entry.size for entry in self._store.entries(self._full(folder), recursive=True))
 
     def write(self, path: str, data: bytes) -> None:
@@ -170,13 +178,13 @@ class Storage:
         Object stores hold the bytes in memory until then.
         """
         where = self.at(path)
-        with _explained("write", where):
+        with _Explained("write", where):
             upload = self._store.upload(self._full(path), replace=replace)
         try:
             written = Written(upload, where)
             yield written
             failpoint("storage.before-name")
-            with _explained("write", where):
+            with _Explained("write", where):
                 upload.complete()
             written.closed = True
         except BaseException:
@@ -188,7 +196,7 @@ class Storage:
 
         All names in its parent folder survive as well.
         """
-        with _explained("sync", self.at(path)):
+        with _Explained("sync", self.at(path)):
             self._store.sync(self._full(path))
 
     def clean(self, folder: str, check: Callable[[], None], start: str = "") -> None:
@@ -204,7 +212,7 @@ class Storage:
         start
             Only files whose names start with this.
         """
-        with _explained("list", self.at(folder)):
+        with _Explained("list", self.at(folder)):
             found = self._store.entries(self._full(folder))
         left = [entry.name for entry in found if entry.is_file and entry.name.endswith(TEMPORARY)]
         left = [name for name in left if name.removeprefix(".").startswith(start)]
@@ -215,7 +223,7 @@ class Storage:
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
-        with _explained("delete", self.at(path)):
+        with _Explained("delete", self.at(path)):
             try:
                 self._store.delete(self._full(path))
             except FileNotFoundError:
@@ -223,7 +231,7 @@ class Storage:
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder and everything in it, if it exists."""
-        with _explained("delete", self.at(folder)):
+        with _Explained("delete", self.at(folder)):
             self._store.delete_folder(self._full(folder))
 
     def _found(self, path: str) -> bytes | None:
@@ -257,7 +265,7 @@ class Written:
 
     def write(self, data: bytes) -> int:
         """Append bytes."""
-        with _explained("write", self._where):
+        with _Explained("write", self._where):
             self._upload.write(data)
         self.size += len(data)
         self._digest.update(data)
@@ -310,7 +318,7 @@ def canonical(location: str) -> str:
 
 def _by_uri(location: str) -> tuple[Store, str]:
     """The store of a URI that pyarrow knows, and the path in it."""
-    with _explained("open", location):
+    with _Explained("open", location):
         try:
             filesystem, root = pyarrow.fs.FileSystem.from_uri(location)
         except ValueError as error:  # pyarrow's word for a URI that it cannot read
@@ -319,20 +327,22 @@ def _by_uri(location: str) -> tuple[Store, str]:
     return (RenamingFiles if renames else ArrowObjects)(filesystem), root
 
 
-@contextmanager
-def _explained(verb: str, where: str) -> Iterator[None]:
-    """Raise errors as ``StorageError`` that names the file, the operation and what to do."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"{where} is not there; restore it from a copy, or go back to a version without it"
-        ) from error
-    except FileExistsError as error:
-        raise (
-            error if isinstance(error, AlreadyExistsError) else AlreadyExistsError(f"{where} already exists")
-        ) from error
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"could not {verb} {where}: {error}; {_ADVICE}") from error
+class _Explained:
+    """Raise errors of the block as ``StorageError`` that names the file, the operation and what to do."""
+
+    def __init__(self, verb: str, where: str) -> None:
+        self._verb, self._where = verb, where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if not isinstance(error, OSError) or isinstance(error, StorageError):
+            return
+        if isinstance(error, FileNotFoundError):
+            raise StorageError(
+                f"{self._where} is not there; restore it from a copy, or go back to a version without it"
+            ) from error
+        if isinstance(error, FileExistsError):
+            raise AlreadyExistsError(f"{self._where} already exists") from error
+        raise StorageError(f"could not {self._verb} {self._where}: {error}; {_ADVICE}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from equipoise.spark import Aggregator, VectorProcessor, balance
+from equipoise.spark import Aggregator, VectorAggregator, VectorProcessor, balance
 from equipoise.spark.stream.delivery import FileSink
 from equipoise.spark.stream.starting import start_query
 
@@ -74,7 +74,7 @@ def operated(
     """``balance`` with the operator that fits the processor."""
     names = [key] if isinstance(key, str) else key
     groups = balance(stream, *names, numPartitions=partitions, **options)
-    if isinstance(processor, Aggregator):
+    if isinstance(processor, Aggregator | VectorAggregator):
         return groups.aggregate(processor, schema, initialState)
     if isinstance(processor, VectorProcessor):
         return groups.process(processor, schema, initialState)

@@ -148,7 +148,8 @@ def some_rows(batch):
             yield key, None if place == 5 else i, 2**60 + i, i, i / 4, d, price, f"t{i}", i % 2 == 0, day, moment, (i,)
 
 
-def test_results_are_those_of_spark(feed, ours, conf):
+@pytest.mark.parametrize("combine", ["always", "never"])
+def test_results_are_those_of_spark(feed, ours, conf, combine):
     source = feed(TYPES, *(some_rows(batch) for batch in range(3)))
     columns = ["i", "`l x`", "f", "d", "c"]
     asked = [function(name) for name in columns for function in (F.count, F.sum, F.min, F.max, F.avg)]
@@ -158,7 +159,7 @@ def test_results_are_those_of_spark(feed, ours, conf):
     with conf(spark__sql__session__timeZone="Europe/Berlin"):
         stream = source.stream().drop("a.b")  # Spark's mapInArrow fails on a name with a dot
         totals = aggregates(stream, ["k"], *asked)
-        mine = ours(stream, "k", totals, totals.output_schema(["k"]))
+        mine = ours(stream, "k", totals, totals.output_schema(["k"]), combine=combine)
         theirs = source.table().groupBy("k").agg(*asked).collect()
     last = {row[0]: row for row in mine.rows}
     assert len(last) == 4

@@ -95,7 +95,7 @@ def stream(spark):
         ({"schema": "k string, i interval year to month"}, "column 'i' has the type interval year to month"),
         ({"schema": "k string, i array<variant>"}, "column 'i' has the type variant, which outputs cannot have"),
         ({"schema": "k char(3)"}, r"column 'k' has the type char\(3\)"),
-        ({"schema": StructType([])}, "outputSchema has no columns"),
+        ({"schema": StructType([])}, "the output schema has no columns"),
     ],
     ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )

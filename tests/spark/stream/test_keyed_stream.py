@@ -55,6 +55,7 @@ def test_methods_have_the_arguments_of_pyspark(method):
 def test_what_only_a_batch_has_is_refused_with_the_way_out(rates, method):
     with pytest.raises(InvalidArgumentError, match=rf"{method} works on batch DataFrames, and this is a stream; use "):
         getattr(balance(rates, "k"), method)
+    assert not hasattr(balance(rates, "k"), method)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         balance(rates, "k").nothing  # noqa: B018 - looking is what fails
 
@@ -111,7 +112,7 @@ def test_a_stream_says_what_it_is_going_to_do(rates, capsys):
     groups = balance(rates, "k", "v", numPartitions=4, orderBy="t", targetSeconds=2)
     assert groups.plan.partitions == 4
     assert not groups.plan.isolated
-    assert groups.advice.startswith("start with plain hash, measure every batch")
+    assert groups.advice.startswith("start with plain hash, look at the keys of a batch")
     groups.explain()
     shown = capsys.readouterr().out
     for line in ("Keyed stream by k, v", "partitions: 4", "sorted by: t", "target: 2 s", groups.advice):
@@ -146,9 +147,10 @@ class Count(Aggregator):
 
 def test_one_options_object_travels_from_the_call_to_the_driver(rates):
     options = {"numPartitions": 3, "policy": Policy("observe"), "orderBy": ["t"], "tailGroups": 8, "retain": 4}
+    options |= {"look": "never"}
     pipeline = balance(rates, "k", **options).aggregate(Count(), "k long, n long")._pipeline
     assert pipeline.options == StreamOptions(**options | {"orderBy": ("t",)})
-    assert pipeline.query.slots is None, "rows in order are not split, so nobody asks for the slots"
+    assert pipeline.query.slots is None, "rows in order are not split nor looked at, so nobody asks for the slots"
 
 
 @pytest.mark.parametrize(

@@ -503,6 +503,12 @@ def test_wrong_arguments_are_told(tmp_path):
     query = summing(tmp_path)
     with pytest.raises(InvalidArgumentError, match="the rows have no column 'v'"):
         query.process(pd.DataFrame({"k": ["a"]}))
+    with pytest.raises(
+        InvalidArgumentError, match=r"the rows do not fit inputSchema: column 'v' is not int64: .*'z'.*; con"
+    ):
+        query.process(pd.DataFrame({"k": ["a"], "v": ["z"]}))
+    with pytest.raises(InvalidArgumentError, match=r"the rows do not fit inputSchema: .*'z'.*; convert the rows"):
+        query.process(pa.table({"k": ["a"], "v": ["z"]}))
     with pytest.raises(MismatchError, match="tailGroups is fixed"):
         summing(tmp_path, tailGroups=64)
 

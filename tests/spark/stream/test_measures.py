@@ -62,19 +62,33 @@ def test_the_measures_of_the_tasks_cover_every_row_of_every_group(processor, mon
     assert all(load.seconds > 0 for manifest in said[-1] for load in manifest.loads.values())
 
 
-def test_plain_hash_is_scored_as_if_no_key_were_isolated_or_split(tmp_path):
+def test_plain_hash_is_scored_as_if_no_key_were_isolated(tmp_path):
     keys = ["hot"] * 600 + [f"k{number}" for number in range(200)]
-    query = LocalQuery(
-        Count(), "k", ROWS, COUNTS, str(tmp_path), numPartitions=4, tailGroups=16, policy=Policy(load="rows")
-    )
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": Policy(load="rows")}
+    query = LocalQuery(Count(), "k", ROWS, COUNTS, str(tmp_path), combine="never", **options)
     for _ in range(4):
         query.process(pd.DataFrame({"k": keys}))
     by_hash = load_imbalance(np.bincount(fingerprints(keys) % 16 % 4, minlength=4))
     rows = batch_log_rows(str(tmp_path))
-    assert query.plan.widths, "the hot key is in shards"
+    assert query.plan.isolated, "the hot key has a place of its own"
     assert [row["imbalance_rows_hash"] for row in rows] == pytest.approx([by_hash] * 4)
-    assert rows[0]["imbalance_rows"] == pytest.approx(by_hash)
     assert [row["bound_rows"] for row in rows] == pytest.approx([4 * 600 / 800] * 4)
-    assert rows[-1]["imbalance_rows"] < 3 < by_hash, "a key in shards goes below the bound of whole keys"
+    assert [row["imbalance_rows"] for row in rows] == pytest.approx([4 * 600 / 800] * 4)
+    assert by_hash > 4 * 600 / 800
     assert all(1 <= row["bound_seconds"] <= row["imbalance_seconds_hash"] + 1e-9 for row in rows)
     assert all(row["imbalance_seconds_hash"] >= 1 for row in rows)
+
+
+def test_imbalance_counts_what_tasks_receive_and_the_log_keeps_the_rows_of_each_key(tmp_path):
+    keys = ["hot"] * 600 + [f"k{number}" for number in range(200)]
+    options = {"numPartitions": 4, "tailGroups": 16, "placement": "hash", "combine": "always"}
+    query = LocalQuery(Count(), "k", ROWS, COUNTS, str(tmp_path), batchRows=100, **options)
+    query.process(pd.DataFrame({"k": keys}))
+    [row] = batch_log_rows(str(tmp_path))
+    received = np.bincount(fingerprints(sorted(set(keys))) % 16 % 4, minlength=4)
+    received[fingerprints(["hot"])[0] % 16 % 4] += 5  # it is in 6 map tasks
+    assert row["partition_rows"] == received.tolist()
+    assert row["imbalance_rows"] == pytest.approx(load_imbalance(received)) == row["imbalance_rows_hash"]
+    assert (row["rows"], row["combined_rows"], row["sent_rows"], row["keys"]) == (800, 800, 206, 201)
+    assert (row["hot_keys"][0], row["hot_rows"][0]) == (fingerprints(["hot"])[0], 600)
+    assert row["bound_rows"] == 1

@@ -223,7 +223,10 @@ class WrongOutput(AllTypes):
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (pd.DataFrame({"k": ["a"]}), r"the function yielded columns \['k'\], but outputSchema has .*: n is missing"),
+        (
+            pd.DataFrame({"k": ["a"]}),
+            r"the function yielded columns \['k'\], but the output schema has .*: n is missing",
+        ),
         (
             pd.DataFrame({"k": ["a"], "n": ["x"]}),
             "column 'n' that the function yielded does not fit .*int64",

@@ -239,7 +239,7 @@ def test_what_is_not_a_row_with_names_is_refused(make, message):
 
 
 def test_a_value_that_does_not_fit_is_refused_with_its_column():
-    said = r"^Values.handleInputRows gave a wrong result: column .text. that the function yielded does not fit output"
+    said = r"^Values.handleInputRows gave a wrong result: column 'text' that the function yielded does not fit the out"
     with pytest.raises(UserFunctionError, match=said):
         local(Values(lambda key: Row(k=key[0], text=7))).process(pd.DataFrame({"k": ["a"], "v": [1]}))
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner
 
-from equipoise import FencedError, LogBrokenError, MismatchError, UserFunctionError
+from equipoise import FencedError, LogBrokenError, MismatchError, UserFunctionError, failpoints
 from equipoise.cli.commands import app
 from equipoise.spark import Aggregator, LocalOperator, LocalQuery
 from equipoise.state.compaction import compact
@@ -117,6 +117,28 @@ def test_a_batch_that_is_delivered_on_stop_counts_as_delivered_in_both(open_both
         assert query._engine.deliver_last(ROWS.empty_table())
         assert [undelivered_batch(stage, 1) for stage in stages] == [None, None]
         assert CommitLog(stages[1]).head() == 1
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_stop_right_after_a_commit_delivers_the_committed_batch(open_both, stages, stage, monkeypatch):
+    reached = []
+
+    def stop(point):
+        reached.append(point)
+        if point == "driver.after-commit" and reached.count(point) == stage + 1:
+            raise KeyboardInterrupt
+
+    with open_both() as query:
+        engine = query._engine
+        monkeypatch.setattr(failpoints, "watchers", [stop])
+        with pytest.raises(KeyboardInterrupt):
+            query.process(given(0))
+        assert [CommitLog(each).head() for each in stages] == [1, stage]
+        assert engine.deliver_last(ROWS.empty_table())
+        assert [CommitLog(each).head() for each in stages] == [1, 1]
+        assert [undelivered_batch(each, 1) for each in stages] == [None, None]
+        [(batch, output)] = query._delivered
+        assert (batch, found(output.to_pandas())) == (0, EXPECTED[0])
 
 
 @pytest.mark.parametrize("stage", [0, 1])

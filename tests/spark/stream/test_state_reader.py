@@ -184,7 +184,7 @@ def test_the_batch_log_tells_of_every_batch(feed, ours, spark):
     assert len(first.partition_seconds) == 2
     assert first.action == "keep"
     assert first.reason
-    assert (first.split_rows, first.target_seconds, first.move_bytes) == (0, None, None)
+    assert (first.combined_rows, first.target_seconds, first.move_bytes) == (0, None, None)
     assert first.imbalance_rows_hash == first.imbalance_rows == 2.0  # plain hash is what placed it
     assert 1 <= first.imbalance_seconds_hash <= 2
     assert sum(second.partition_state) == second.state_bytes

@@ -158,3 +158,20 @@ def test_a_delivery_on_stop_that_fails_is_told_and_made_at_the_next_start(source
     assert [batch for batch, _ in sink.given] == [0]
     start(source, tmp_path, sink).awaitTermination()
     assert [batch for batch, _ in sink.given] == [0, 1, 2]
+
+
+def test_a_query_that_is_stopped_in_its_look_does_not_run_the_batch(source, tmp_path):
+    waiting = source.stream().mapInPandas(_waiting(str(tmp_path)), "k string, v int")
+    counts = balance(waiting, "k", numPartitions=2, tailGroups=8, look="always").aggregate(Count(), "k string, n long")
+    sink = Slow(None, tmp_path)
+    query = counts.writeStream.foreachBatch(sink).start(checkpointLocation=str(tmp_path / "cp"))
+    stopping = threading.Thread(target=stop, args=(query, sink))
+    stopping.start()
+    stopping.join(PATIENCE)
+    is_stuck = stopping.is_alive()
+    Path(tmp_path, "go").touch()
+    assert not is_stuck, "the batch ran although the query was stopped"
+    assert query.exception() is None
+    assert CommitLog(Storage(str(tmp_path / "cp"))).head() == 0
+    start(source, tmp_path, sink).awaitTermination()
+    assert [batch for batch, _ in sink.given] == [0, 1, 2]

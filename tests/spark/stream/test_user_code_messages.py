@@ -103,15 +103,15 @@ ITERATOR = "expected an iterator; yield the results, or return a list of them"
             Gives({"k": ["a"], "t": ["not a date"]}),
             (
                 "Gives.handleInputRows gave a wrong result: column 't' that the function yielded does not fit "
-                r"outputSchema \(timestamp.*\): .*not a date(.|\n)*; convert it in the function, or change outputSchema"
-                + FOUND
+                r"the output schema \(timestamp.*\): .*not a date(.|\n)*; convert it in the function, or change the "
+                "schema" + FOUND
             ),
         ),
         (
             Gives({"k": ["a"]}),
             (
                 r"Gives.handleInputRows gave a wrong result: the function yielded columns \['k'\], but "
-                r"outputSchema has \['k', 't'\]; yield one column for each: t is missing or double" + FOUND
+                r"the output schema has \['k', 't'\]; yield one column for each: t is missing or double" + FOUND
             ),
         ),
         (
@@ -146,12 +146,12 @@ ITERATOR = "expected an iterator; yield the results, or return a list of them"
             GivesAtOnce(pa.table({"k": ["a"], "t": ["not a date"]})),
             (
                 r"InvalidArgumentError in GivesAtOnce.process: process gave k string, t string, which does not fit "
-                r"outputSchema, k string, t timestamp(.|\n)*; cast it in process, or change outputSchema"
+                r"the output schema, k string, t timestamp(.|\n)*; cast it in process, or change the schema"
             ),
         ),
         (
             Finishes(),
-            r"InvalidArgumentError in Finishes: finish gave 3 values, but outputSchema has \['k', 't'\]",
+            r"InvalidArgumentError in Finishes: finish gave 3 values, but the output schema has \['k', 't'\]",
         ),
     ],
     ids=[

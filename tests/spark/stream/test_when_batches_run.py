@@ -1,11 +1,14 @@
 """A query with timers runs the batches that Spark runs, those without rows included."""
 
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from equipoise import InvalidArgumentError
+from equipoise import InvalidArgumentError, LogBrokenError
 from equipoise.spark import balance
 from equipoise.spark.stream.ticks import LastBatch, TickReader, with_ticks
 
@@ -179,6 +182,36 @@ def test_ticks_of_processing_time_end_with_available_now(tmp_path):
     assert reader.latestOffset({"ticks": 7}, None) == {"ticks": 8}
     reader.prepareForTriggerAvailableNow()
     assert reader.latestOffset({"ticks": 8}, None) == {"ticks": 8}
+
+
+def test_where_spark_passes_no_offset_a_tick_follows_the_one_that_it_has_recorded(tmp_path):
+    def planned(batch, ticks):
+        (tmp_path / "spark" / "offsets").mkdir(parents=True, exist_ok=True)
+        lines = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5}\n{"logOffset":3}\n'
+        (tmp_path / "spark" / "offsets" / str(batch)).write_text(lines + ticks)
+
+    last = LastBatch("last", str(tmp_path))
+    reader = TickReader(str(tmp_path), last, ["processingTime"], 0.0)
+    assert reader.latestOffset() == {"ticks": 0}, "no batch was planned"
+    planned(0, '{"ticks":1}')
+    last.set(0)
+    assert reader.latestOffset() == {"ticks": 2}
+    planned(1, '{"ticks":2}')
+    assert reader.latestOffset() == {"ticks": 2}, "it is not taken yet"
+    last.set(1)
+    assert reader.latestOffset() == {"ticks": 3}
+    last.forget()
+    assert TickReader(str(tmp_path), last, ["processingTime"], 0.0).latestOffset() == {"ticks": 2}, "after a restart"
+    planned(1, "-")
+    with pytest.raises(LogBrokenError, match=r"last line of .*offsets/1 should be the offset of a source"):
+        TickReader(str(tmp_path), last, [], 0.0).latestOffset()
+
+
+def test_a_spark_whose_sources_cannot_end_a_query_has_ticks_too():
+    absent = "import sys, pyspark.sql.datasource; sys.modules['pyspark.sql.streaming.datasource'] = None; "
+    found = "from equipoise.spark.stream import ticks; print(ticks.ENDS_WITH_AVAILABLE_NOW)"
+    ended = subprocess.run([sys.executable, "-c", absent + found], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False"
 
 
 def test_two_sessions_of_a_process_run_queries_with_clocks(spark, tmp_path):

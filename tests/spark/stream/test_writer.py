@@ -133,9 +133,11 @@ def test_transformations_are_checked_at_once(counts, capfd):
 def test_keyed_operations_on_the_output_are_refused(counts, name):
     with pytest.raises(InvalidArgumentError, match=rf"{name} needs the rows of several batches, .*transform\(f\)"):
         getattr(counts, name)("k")
+    assert not hasattr(counts, name)
 
 
 def test_a_query_that_has_not_started_has_no_rows(counts):
+    assert not hasattr(counts, "collect")
     with pytest.raises(InvalidArgumentError, match="collect needs a result, and this query has not started"):
         counts.collect()
     with pytest.raises(AttributeError):

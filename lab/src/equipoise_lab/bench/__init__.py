@@ -18,13 +18,16 @@ BENCHMARKS = {
     "sketch": "equipoise_lab.bench.sketch",
     "planners": "equipoise_lab.bench.planners",
     "routing": "equipoise_lab.bench.routing",
+    "look": "equipoise_lab.bench.look",
     "batch-groups": "equipoise_lab.bench.batch_groups",
     "batch-even": "equipoise_lab.bench.batch_even",
+    "batch-fixed-costs": "equipoise_lab.bench.batch_fixed_costs",
     "batch-real": "equipoise_lab.bench.batch_real",
     "splitters": "equipoise_lab.bench.splitters",
     "split-sim": "equipoise_lab.bench.split_sim",
     "dkg-sim": "equipoise_lab.bench.dkg_sim",
     "split-agg": "equipoise_lab.bench.split_agg",
+    "hot-key": "equipoise_lab.bench.hot_key",
     "skew-join": "equipoise_lab.bench.skew_join",
     "prompt-core": "equipoise_lab.bench.prompt_core",
     "prompt-throughput": "equipoise_lab.bench.prompt_throughput",
@@ -34,8 +37,14 @@ BENCHMARKS = {
     "fuzz-feed": "equipoise_lab.bench.fuzz_feed",
     "stream-throughput": "equipoise_lab.bench.stream_throughput",
     "stream-drift": "equipoise_lab.bench.stream_drift",
+    "stream-look": "equipoise_lab.bench.stream_look",
+    "look-cost": "equipoise_lab.bench.look_cost",
+    "moves": "equipoise_lab.bench.moves",
     "stream-real": "equipoise_lab.bench.stream_real",
+    "processor-cost": "equipoise_lab.bench.processor_cost",
+    "micro-batch-cost": "equipoise_lab.bench.micro_batch_cost",
     "state-growth": "equipoise_lab.bench.state_growth",
+    "restart": "equipoise_lab.bench.restart",
     "stream-even": "equipoise_lab.bench.stream_even",
     "peers": "equipoise_lab.bench.peers",
     "simulate-protocol": "equipoise_lab.bench.simulate_protocol",
@@ -46,7 +55,7 @@ BENCHMARKS = {
 """Module of each benchmark; it has a docstring and ``run(context) -> Result``."""
 
 
-NEED_DATA = {"batch-real", "stream-real"}
+NEED_DATA = {"batch-real", "stream-look", "stream-real"}
 """Benchmarks of real data, which run only with ``--data``."""
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from equipoise.metrics import makespan
 from equipoise.spark import profile
 from equipoise_lab.bench.contenders import grouped
-from equipoise_lab.bench.harness import Context, interleaved, median
+from equipoise_lab.bench.harness import Context, interleaved, median, paired
 from equipoise_lab.bench.local_spark import run_to_the_end
 
 SLOTS = 8
@@ -57,13 +57,14 @@ class Outcome:
 
     @property
     def speedup_over_hash(self) -> float:
-        """Hash over ours."""
-        return self.time("hash") / self.time("balance")
+        """Hash over ours, the median of all rounds."""
+        return paired(self.seconds["hash"], self.seconds["balance"]).median
 
     @property
     def speedup_over_overpartitioning(self) -> float:
-        """Best of the over-partitioned ones over ours."""
-        return min(self.time(name) for name in self.seconds if name.startswith("hash x")) / self.time("balance")
+        """Best of the over-partitioned ones over ours, the median of all rounds."""
+        best = min((name for name in self.seconds if name.startswith("hash x")), key=self.time)
+        return paired(self.seconds[best], self.seconds["balance"]).median
 
     def sample(self) -> dict[str, object]:
         """All of it, for the JSON."""
@@ -78,7 +79,7 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
     share of all work and the hottest key, is ``ideal_seconds``.
     """
     weight = "weight" if case.weighted else None
-    report = profile(case.df, "key", numPartitions=case.partitions, weight=weight, slots=SLOTS, sample=10**9)
+    report = profile(case.df, "key", numPartitions=case.partitions, weight=weight, slots=SLOTS, sample="full")
     per_unit = ideal_seconds / report.ideal_makespan / report.sample.load
     serve = grouped.waiting(per_unit, weight)
 
@@ -90,9 +91,7 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
 
     contenders = {"hash": by_hash(case.partitions), "balance": ours}
     contenders |= {f"hash x{factor}": by_hash(factor * case.partitions) for factor in factors}
-    contenders["balance again"] = ours  # every figure is a ratio to it, so it is measured twice as often
-    seconds = interleaved(contenders, context.repeats(2, 1), warm_up={})
-    seconds["balance"] += seconds.pop("balance again")
+    seconds = interleaved(contenders, context.repeats(7, 3), warm_up={})
     predicted = [makespan(report.sample.plain_loads(f * case.partitions), SLOTS) for f in (1, *factors)]
     over = min(predicted[1:]) / report.ideal_makespan if factors else float("nan")
     return Outcome(seconds, ideal_seconds, predicted[0] / report.ideal_makespan, over)

@@ -6,11 +6,11 @@ import random
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -144,6 +144,26 @@ def interleaved(
             contenders[name]()
             seconds[name].append(time.perf_counter() - start)
     return seconds
+
+
+class Ratio(NamedTuple):
+    """Ratio of the times of two contenders in each round: its median, and the least and the most of all rounds."""
+
+    median: float
+    least: float
+    most: float
+
+
+def paired(one: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Compare two contenders round by round, so that a slow moment of the machine counts against both.
+
+    Examples
+    --------
+    >>> paired([1.0, 3.0, 5.0], [2.0, 3.0, 4.0])
+    Ratio(median=1.0, least=0.5, most=1.25)
+    """
+    ratios = [mine / theirs for mine, theirs in zip(one, other, strict=True)]
+    return Ratio(median(ratios), min(ratios), max(ratios))
 
 
 def median(values: Iterable[float]) -> float:

@@ -26,6 +26,7 @@ from equipoise.plan import (
 )
 from equipoise.sketch import Histogram
 from equipoise_lab.bench.harness import Context, Result, interleaved, median
+from equipoise_lab.bench.planning_time import planning_milliseconds
 from equipoise_lab.simulate.replay import ReplayOptions, replay
 from equipoise_lab.simulate.workloads import (
     drifting_batches,
@@ -69,6 +70,7 @@ def run(context: Context) -> Result:
     bound = _over_bound(context)
     streams = {name: _over_batches(batches, context, name) for name, batches in _streams(context).items()}
     times = _planning_times(context)
+    replans = planning_milliseconds(context)
 
     metrics = {
         "kip_printed_worst": max(by_planner["kip-printed"] for by_planner in figure2.values()),
@@ -81,6 +83,7 @@ def run(context: Context) -> Result:
         "scan_s": median(times["scan, 500 items, 32 partitions"]),
         "mixed_s": median(times["mixed, 10000 items, 32 partitions"]),
         "kip_printed_ms": 1000 * median(times["kip-printed, 1024 partitions"]),
+        **{f"plan_ms_{partitions}": median(ms) for partitions, ms in replans.items()},
     }
     for name in contenders(1):
         label = name.replace("-", "_")
@@ -90,7 +93,7 @@ def run(context: Context) -> Result:
             metrics[f"{label}_{stream}_imbalance"] = figures[name]["imbalance"]
             metrics[f"{label}_{stream}_migration"] = figures[name]["migration"]
             metrics[f"{label}_{stream}_later_migration"] = figures[name]["later_migration"]
-    samples = {"figure2": figure2, "over_bound": bound, "streams": streams, "seconds": times}
+    samples = {"figure2": figure2, "over_bound": bound, "streams": streams, "seconds": times, "replan_ms": replans}
     return Result(metrics, samples)
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from equipoise.hashing import fingerprints
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark import balance
-from equipoise_lab.bench.harness import Context, Result, interleaved, median
+from equipoise_lab.bench.harness import Context, Result, interleaved, paired
 from equipoise_lab.bench.local_spark import local_spark, run_to_the_end
 
 _PARTITIONS = 64
@@ -44,16 +44,17 @@ def run(context: Context) -> Result:
                 "balance, recorded plan": lambda: run_to_the_end(balance(df, "key", plan=observed[0].plan).dataframe()),
                 "balance, observed": observing,
             },
-            context.repeats(6, 3),
+            context.repeats(7, 3),
         )
         for each in observed:
             each.wait_for_record()
-    time = {name: median(values) for name, values in seconds.items()}
-    plain = time["repartition"]
-    metrics = {
-        "balance_over_repartition": time["balance, plan given"] / plain,
-        "observe_over_plain": time["balance, observed"] / time["balance, recorded plan"],
-        "isolated_over_repartition": time["balance, 64 isolated"] / plain,
-        "sampled_over_repartition": time["balance, sampled"] / plain,
+    plain = seconds["repartition"]
+    ratios = {
+        "balance_over_repartition": paired(seconds["balance, plan given"], plain),
+        "observe_over_plain": paired(seconds["balance, observed"], seconds["balance, recorded plan"]),
+        "isolated_over_repartition": paired(seconds["balance, 64 isolated"], plain),
+        "sampled_over_repartition": paired(seconds["balance, sampled"], plain),
     }
-    return Result(metrics, {"seconds": seconds, "rows": rows})
+    metrics = {name: ratio.median for name, ratio in ratios.items()}
+    spread = {name: ratio._asdict() for name, ratio in ratios.items()}
+    return Result(metrics, {"seconds": seconds, "ratios": spread, "rows": rows})

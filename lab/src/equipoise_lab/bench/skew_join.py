@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from equipoise_lab.bench.batch import SLOTS
 from equipoise_lab.bench.contenders.contender import Contender, timed
 from equipoise_lab.bench.contenders.joins import join_contenders, sides
-from equipoise_lab.bench.harness import Context, Result, median
+from equipoise_lab.bench.harness import Context, Result, median, paired
 from equipoise_lab.bench.local_spark import local_spark
 
 _ROWS, _KEYS, _PARTITIONS, _HOT = 40_000, 2000, 16, 0.4
@@ -29,20 +29,28 @@ def run(context: Context) -> Result:
             with sides(spark, keys, _KEYS, matches, payload, SLOTS, context.seed) as (left, right):
                 rows = _ROWS * (1 + _HOT * (matches - 1))
                 shuffled = partial(_shuffled, left, right)
-                seconds[name] = timed(shuffled, ideal * SLOTS / rows, context.repeats(2, 1))
+                seconds[name] = timed(shuffled, ideal * SLOTS / rows, context.repeats(7, 3))
     time_of = {name: {who: median(values) for who, values in found.items()} for name, found in seconds.items()}
     over_best = {
-        name: found["equipoise"] / min(found[who] for who in found if who != "equipoise")
-        for name, found in time_of.items()
+        name: paired(found["equipoise"], min((found[who] for who in found if who != "equipoise"), key=median))
+        for name, found in seconds.items()
     }
     silent = [name for name, found in time_of.items() if found["adaptive"] > 0.9 * found["plain"]]
     metrics = {
-        "over_best_peer": max(over_best.values()),
-        "wins_where_aqe_silent": float(sum(over_best[name] < 1 for name in silent)),
+        "over_best_peer": max(ratio.median for ratio in over_best.values()),
+        "wins_where_aqe_silent": float(sum(over_best[name].median < 1 for name in silent)),
         "cases_where_aqe_silent": float(len(silent)),
-        "speedup_over_plain": min(found["plain"] / found["equipoise"] for found in time_of.values()),
+        "speedup_over_plain": min(paired(found["plain"], found["equipoise"]).median for found in seconds.values()),
     }
-    return Result(metrics, {"seconds": seconds, "over_best_peer": over_best, "ideal_seconds": ideal, "slots": SLOTS})
+    return Result(
+        metrics,
+        {
+            "seconds": seconds,
+            "over_best_peer": {name: ratio._asdict() for name, ratio in over_best.items()},
+            "ideal_seconds": ideal,
+            "slots": SLOTS,
+        },
+    )
 
 
 def _shuffled(left: DataFrame, right: DataFrame, seconds_per_row: float) -> dict[str, Contender]:

@@ -1,5 +1,6 @@
 """Shared by the streaming benchmarks: batches in files, a query over them, and the time of each of its batches."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +39,9 @@ def write_batches(folder: Path, batches: Iterable[dict[str, Any]], files: int = 
         table = pa.table(columns)
         step = -(-table.num_rows // files)
         for part in range(files):
-            pq.write_table(table.slice(part * step, step), folder / f"{number:05d}-{part}.parquet")
+            path = folder / f"{number:05d}-{part}.parquet"
+            pq.write_table(table.slice(part * step, step), path)
+            os.utime(path, (number + 1, number + 1))  # the stream reads in the order of times, which may be too coarse
 
 
 def read_batches(spark: SparkSession, folder: Path, schema: str, files: int = 2) -> DataFrame:

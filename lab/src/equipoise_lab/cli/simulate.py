@@ -22,7 +22,9 @@ from equipoise_lab.simulate.queueing import QueueOptions
 from equipoise_lab.simulate.scale import FULL, QUICK
 from equipoise_lab.simulate.streams import CHUNK, WORKLOADS, make_stream
 from equipoise_lab.simulate.workloads import load_parquet_keys
+from equipoise_lab.variants import PLANNERS
 
+_PLANS = 20  # parts of the stream between which planners make a new plan
 _SHOWN = "shuffle,key-grouping,partial-key,d-choices,w-choices,dynamic-key"
 
 
@@ -31,7 +33,9 @@ def command(
     splitters: Annotated[
         str | None,
         typer.Option(
-            help=f"Splitters or planners, separated by commas; default {_SHOWN}.", autocompletion=completion.splitters
+            help=f"Splitters or planners, separated by commas; default {_SHOWN}. Planners make a new plan after each "
+            f"1/{_PLANS} of the stream.",
+            autocompletion=completion.splitters,
         ),
     ] = None,
     workload: Annotated[
@@ -157,11 +161,17 @@ def command(
             return make_stream(workload, messages, keys=keys, exponent=exponent, skew=skew, seed=seed)
         return (recorded[start : start + CHUNK] for start in range(0, len(recorded), CHUNK))
 
-    clusters = {name: Cluster(splitter_of(name, workers), settings) for name in _names(splitters or _SHOWN)}
     length = messages if recorded is None else len(recorded)
+    every = max(1, length // _PLANS)
+    clusters = {
+        name: Cluster(splitter_of(name, workers, every=every), settings) for name in _names(splitters or _SHOWN)
+    }
     results = _run(clusters, stream, length)
     if json is None:
-        for table in _tables(results, f"{length:,} messages, {sources} sources, {workers} workers"):
+        title = f"{length:,} messages, {sources} sources, {workers} workers"
+        if any(name in PLANNERS for name in clusters):
+            title += f"; planners begin with plain hash and plan every {every:,} messages"
+        for table in _tables(results, title):
             Console().print(table)
     else:
         write_json(results, json)

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from pyspark.sql import SparkSession
 
+from equipoise import errors
 from equipoise.errors import CheckError
 from equipoise_lab.conformance.case import Case, Form
 from equipoise_lab.conformance.cases import CASES
@@ -32,8 +33,9 @@ class Outcome(msgspec.Struct):
     client
         ``"classic"`` or ``"connect"``.
     verdict
-        ``"same"``; ``"different"`` output, state or error; ``"crashed"`` where Spark runs; ``"refused"`` by name;
-        ``"stricter"`` if Spark stores another value, which equipoise refuses by name or stores as it was given.
+        ``"same"``; ``"different"`` output, state or error; ``"crashed"`` where Spark runs, or where both fail and the
+        error is not one of equipoise; ``"refused"`` by name; ``"stricter"`` if Spark stores another value, which
+        equipoise refuses by name or stores as it was given.
     difference
         The first difference; empty if there is none.
     """
@@ -89,10 +91,10 @@ def require_recorded(name: str, case: Case, found: Trace, expected: Trace) -> No
 
 def first_difference(one: Trace, other: Trace, one_name: str, other_name: str) -> str:
     """Return the first difference between two traces; empty if there is none. Words of errors do not count."""
-    pairs: list[tuple[str, object, object]] = [
-        (f"start {number}", "an error" if failure else "no error", "an error" if others else "no error")
-        for number, (failure, others) in enumerate(zip(one.failures, other.failures, strict=True), 1)
-    ]
+    for number, (failure, others) in enumerate(zip(one.failures, other.failures, strict=True), 1):
+        if (failure is None) != (others is None):
+            return f"start {number}: {one_name} {failure or 'no error'}, {other_name} {others or 'no error'}"
+    pairs: list[tuple[str, object, object]] = []
     both = zip(one.batches, other.batches, strict=False)
     pairs += [(f"batch {number}", *_not_shared(*batches)) for number, batches in enumerate(both)]
     pairs.append(("number of batches", len(one.batches), len(other.batches)))
@@ -105,6 +107,12 @@ def first_difference(one: Trace, other: Trace, one_name: str, other_name: str) -
     return ""
 
 
+def _is_ours(failure: str) -> bool:
+    """Whether a failure, as a trace has it, is an error of equipoise."""
+    raised = getattr(errors, failure.split(":", 1)[0], None)
+    return isinstance(raised, type) and issubclass(raised, errors.EquipoiseError)
+
+
 def _not_shared(rows: list[str], others: list[str]) -> tuple[list[str], list[str]]:
     """Return the rows of each batch that the other one lacks."""
     missing, extra = Counter(rows) - Counter(others), Counter(others) - Counter(rows)
@@ -114,7 +122,7 @@ def _not_shared(rows: list[str], others: list[str]) -> tuple[list[str], list[str
 def compared(case: Case, sparks: Trace, ours: Trace) -> tuple[Verdict, str]:
     """Return the verdict on two traces, and the first difference."""
     for theirs, failure in zip(sparks.failures, ours.failures, strict=True):
-        if failure is not None and theirs is None:
+        if failure is not None and (theirs is None or (case.refusal is not None and not _is_ours(failure))):
             refused: Verdict = "stricter" if case.stricter else "refused"
             return refused if ours.by_name else "crashed", failure
     if case.meant is not None and ours.batches == [[case.meant]]:

@@ -151,7 +151,7 @@ def _observe(targets: Any, loads: Any, seen: int) -> float:
     return float(total)
 
 
-def splitter_of(name: str, workers: int, **options: Any) -> SplitterOfSource:
+def splitter_of(name: str, workers: int, *, every: int | None = None, **options: Any) -> SplitterOfSource:
     """Return a function that makes a splitter, or a planner in its place, by name.
 
     Parameters
@@ -160,11 +160,16 @@ def splitter_of(name: str, workers: int, **options: Any) -> SplitterOfSource:
         One of ``SPLITTERS`` or ``PLANNERS`` of ``equipoise_lab.variants``.
     workers
         W, number of workers.
+    every
+        Messages between two plans; planners need it.
     **options
-        Options of the splitter or planner; for a planner also ``every``, the number of messages between plans.
+        Options of the splitter or planner.
     """
     if name in PLANNERS:
-        every = options.pop("every", 100_000)
+        if every is None:
+            raise InvalidArgumentError(
+                f"the planner {name!r} needs the number of messages between two plans; give every"
+            )
         options.pop("seed", None)  # plans do not hash fingerprints again
         planner = make_planner(name, **options)
         return lambda _clock: Planned(planner, workers, every=every)

@@ -44,7 +44,7 @@ class Planned(Splitter):
     name = "planned"
     coordinated = True
 
-    def __init__(self, planner: Planner, workers: int, *, every: int = 100_000, seed: int = 0) -> None:
+    def __init__(self, planner: Planner, workers: int, *, every: int, seed: int = 0) -> None:
         super().__init__(workers, seed=seed)
         self.every = whole("every", every, 1)
         self.plan = uniform_plan(self.workers)

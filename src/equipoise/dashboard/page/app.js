@@ -55,6 +55,7 @@ function drawTiles() {
     tile("Imbalance", times(last.imbalance_rows), [hash, bound].filter(Boolean).join(", "));
     tile("Time of the batch", seconds(last.seconds), last.target_seconds === null ? `${number(last.rows / last.seconds)} rows/s` : `of ${seconds(last.target_seconds)}, ${number(last.rows / last.seconds)} rows/s`);
     tile("Partitions", number(last.partitions), last.busy === null ? "" : `busy ${percent(last.busy)}`);
+    tile("Plans saved", seconds(snapshot.totals.got_seconds), `${seconds(snapshot.totals.promised_seconds)} promised, ${seconds(snapshot.totals.spent_seconds)} spent`);
     tile("State", bytes(last.state_bytes), `${bytes(snapshot.totals.moved_bytes)} moved so far`);
   }
   if (snapshot.plan) {
@@ -132,8 +133,8 @@ function drawBatches() {
     summary: last ? `Time of the last ${batches.length} batches. Now ${seconds(last.seconds)}${targeted ? ` of ${seconds(last.target_seconds)}` : ""}.` : "",
     readout: (at) => `Batch ${x[at]}: ${seconds(batches[at].seconds)}${targeted ? ` of ${seconds(batches[at].target_seconds)}` : ""}, ${plural(batches[at].rows, "row", "rows")}`,
   });
-  table("time", ["Batch", "When", "Time", "Interval", "Since the last", "Work", "Rows", "Split rows", "Output"], newestFirst((each) =>
-    [each.batch, new Date(each.time_ms).toLocaleString(), seconds(each.seconds), seconds(each.target_seconds), seconds(each.since_previous), seconds(each.work_seconds), number(each.rows), number(each.split_rows), number(each.output_rows)]));
+  table("time", ["Batch", "When", "Time", "Interval", "Since the last", "Work", "Rows", "Combined rows", "Output"], newestFirst((each) =>
+    [each.batch, new Date(each.time_ms).toLocaleString(), seconds(each.seconds), seconds(each.target_seconds), seconds(each.since_previous), seconds(each.work_seconds), number(each.rows), number(each.combined_rows), number(each.output_rows)]));
   lineChart(byId("elastic"), {
     x, low: 0, height: 150, format: (value) => number(value), empty: "No batch yet.",
     series: [{ name: "partitions", kind: "rows", values: column("partitions"), step: true }],
@@ -197,7 +198,7 @@ function drawDecisions() {
     const figures = [];
     if (each.action !== "keep") {
       if (each.imbalance_after !== null) figures.push(`predicted ${times(each.imbalance_before)} to ${times(each.imbalance_after)}`);
-      if (each.seen_after !== null) figures.push(`measured by rows ${times(each.seen_before)} to ${times(each.seen_after)}`);
+      if (each.seen_before !== null) figures.push(`measured by rows ${times(each.seen_before)} to ${times(each.seen_after)}`);
       if (each.move_bytes !== null) figures.push(`moves ${bytes(each.move_bytes)}, ${plural(each.keys_moved, "key", "keys")}, ${plural(each.groups_moved, "group", "groups")}`);
       if (each.move_seconds !== null) figures.push(`costs ${seconds(each.move_seconds)}, saves ${seconds(each.gain_seconds)}`);
     }

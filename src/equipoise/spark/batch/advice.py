@@ -6,7 +6,7 @@ whole, the hottest key if that takes longer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import makespan
 from equipoise.plan import Plan
-from equipoise.readable import fingerprint_text
+from equipoise.readable import key_text
 from equipoise.spark.batch.explained import Explained, Facts
 from equipoise.spark.batch.split_plan import SplitPlan
 from equipoise.split.shards import shards_text
@@ -80,7 +80,8 @@ class Advice(Explained):
         All figures that were compared, by name: ``hottest_share``, the share of the hottest key, and the time over
         ideal of each way: ``hash_over_ideal`` for Spark's hash, ``whole_over_ideal`` for keys placed whole by a plan,
         ``split_over_ideal`` for a plan with hot keys in shards, ``hash_x2_over_ideal`` and so on for Spark's hash with
-        a multiple of the partitions.
+        a multiple of the partitions; ``load_error``, the expected error of the load of the fullest partition, as a
+        share of an even load.
     plan
         The plan that the numbers are about; ``None`` if none was made.
     """
@@ -94,6 +95,10 @@ class Advice(Explained):
     def advice(self) -> "Advice":
         """The advice itself, as the other verbs' results have it."""
         return self
+
+    def with_number(self, name: str, value: float) -> "Advice":
+        """Return the advice with one more figure."""
+        return replace(self, numbers={**self.numbers, name: value})
 
     def __str__(self) -> str:
         return f"{self.action.value}: {self.reason}"
@@ -207,6 +212,8 @@ def number_facts(numbers: Mapping[str, float]) -> Facts:
     times = [f"{_way(name)} {value:.2f}" for name, value in numbers.items() if name.endswith("_over_ideal")]
     if times:
         facts.append(("time over ideal", ", ".join(times)))
+    if numbers.get("load_error"):
+        facts.append(("error", f"{numbers['load_error']:.1%} of an even partition, for the load of the fullest one"))
     return facts
 
 
@@ -229,5 +236,5 @@ def shard_facts(plan: SplitPlan, side_of: Mapping[int, str] | None = None) -> Fa
     facts = []
     for key, width in widest:
         where = f", split on the {side_of[key]}" if side_of else ""
-        facts.append((f"  {fingerprint_text(key)}", f"{width} shards{where}"))
+        facts.append((f"  {key_text(key)}", f"{width} shards{where}"))
     return facts

@@ -1,11 +1,19 @@
 """Whether one side of a join is small enough to be broadcast, by the session's own threshold."""
 
+import re
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from equipoise.readable import size_text
 from equipoise.spark.batch.advice import Action, Advice
+from equipoise.spark.rows.analysis import physical_plan
+
+_JOIN = re.compile(
+    r"\b(?:Broadcast(?:HashJoin|NestedLoopJoin)\b.*?\bBuild(Left|Right)\b|SortMergeJoin|ShuffledHashJoin)"
+)
+"""The topmost join of a physical plan; the group is the side that is broadcast."""
 
 
 def broadcast_advice(df: DataFrame, rows: int, name: str) -> Advice | None:
@@ -38,6 +46,12 @@ def broadcast_advice(df: DataFrame, rows: int, name: str) -> Advice | None:
         f"({size_text(threshold)}); with a broadcast nothing is shuffled",
         {"broadcast_rows": float(rows), "broadcast_bytes": float(size), "threshold_bytes": float(threshold)},
     )
+
+
+def broadcast_by_spark(joined: DataFrame) -> str | None:
+    """Return the side of the topmost join of a query that Spark plans to broadcast; ``None`` for none. Runs no job."""
+    found = _JOIN.search(physical_plan(joined))
+    return found[1].lower() if found is not None and found[1] else None
 
 
 def bytes_of(text: str) -> int:

@@ -1,10 +1,8 @@
 """Rows grouped by key, with the load spread over partitions as evenly as the keys allow."""
 
-import io
 import logging
 import re
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from typing import Any, NoReturn
 
 from pyspark.sql import Column, DataFrame, GroupedData, Window, WindowSpec
@@ -13,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan import Plan
-from equipoise.readable import count_text, fingerprint_text
+from equipoise.readable import count_text, key_text
 from equipoise.spark.batch.advice import Advice, number_facts
 from equipoise.spark.batch.aggregate import Aggregation, aggregation
 from equipoise.spark.batch.cogroups import BalancedCogroups, without_partition
@@ -25,6 +23,7 @@ from equipoise.spark.batch.reduction import PartialFunction
 from equipoise.spark.batch.sample import warn_caller
 from equipoise.spark.batch.split_plan import Split
 from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.analysis import physical_plan
 from equipoise.spark.rows.columns import PARTITION
 from equipoise.spark.rows.keys import Key, resolve_key
 from equipoise.spark.rows.routing import partition_column
@@ -426,14 +425,14 @@ class BalancedGroups(Explained):
         described = f"{plan.planner}: {shards_text(widths)}, all others whole" if widths else _described(plan)
         if look.measured is None or advice is None:
             return [("loads", f"not measured: {look.failure}"), ("plan", described)]
-        loads = f"{look.measured.described()}; {count_text(look.slots, 'slot')}"
+        loads = f"{look.measured.described(look.partitions)}; {count_text(look.slots, 'slot')}"
         facts = [("loads", loads), ("plan", described)]
         for fingerprint, share in look.measured.loads.histogram.top(_SHOWN):
             where = plan.isolated.get(fingerprint)
             place = f"isolated in partition {where}" if where is not None else "in its tail group"
             if fingerprint in widths:
                 place = f"in {widths[fingerprint]} shards"
-            facts.append((f"  {fingerprint_text(fingerprint)}", f"{share:.2%} of the load, {place}"))
+            facts.append((f"  {key_text(fingerprint)}", f"{share:.2%} of the load, {place}"))
         facts += [*number_facts(advice.numbers), ("advice", str(advice))]
         if not self._options.places_keys:
             facts.append(("placement", f"left to Spark's hash: {self._left_to_hash()}"))
@@ -454,11 +453,5 @@ def _refuse(method: str) -> NoReturn:
 
 def _is_python_aggregate(df: DataFrame) -> bool:
     """Whether the topmost aggregate of a query is a Python one, by its physical plan; runs no job."""
-    text = io.StringIO()
-    try:
-        with redirect_stdout(text):
-            df.explain()
-    except Exception:  # noqa: BLE001 - a query that Spark cannot plan fails, with its own message, when it is run
-        return False
-    found = _AGGREGATE.search(text.getvalue())
+    found = _AGGREGATE.search(physical_plan(df))
     return found is not None and found[1] is not None

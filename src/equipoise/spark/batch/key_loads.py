@@ -64,7 +64,7 @@ class KeyLoads:
 
     def plan(self, partitions: int, planner: Planner) -> Plan:
         """Return a plan for these loads, made from plain hash."""
-        first = first_plan(partitions)
+        first = hash_over_fine_groups(partitions)
         return planner.plan(first, self.histogram, costs=self.costs(first.tail_groups))
 
     def predicted(self, plan: Plan) -> NDArray[np.float64]:
@@ -126,7 +126,7 @@ class KeyLoads:
         return cls(histogram, group_load, rows, load)
 
 
-def first_plan(partitions: int) -> Plan:
+def hash_over_fine_groups(partitions: int) -> Plan:
     """Return plain hash over tail groups that the fine groups fold to."""
     groups = min(default_tail_groups(partitions), FINE_GROUPS) if partitions <= FINE_GROUPS else None
     return uniform_plan(partitions, groups)

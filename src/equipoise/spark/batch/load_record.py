@@ -23,6 +23,7 @@ from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.sample import Sample, Weight, warn_caller
 from equipoise.spark.rows.columns import FINGERPRINT, THINNING, WEIGHT
 from equipoise.spark.rows.keys import Key
+from equipoise.spark.rows.task_rows import row_of_task, task_number
 from equipoise.storage import Storage
 
 OBSERVED_ROWS = 50_000
@@ -31,7 +32,6 @@ OBSERVED_ROWS = 50_000
 _log = logging.getLogger(__name__)
 
 _KIND, _FORMAT_VERSION = "load-record", 1
-_ROWS_OF_A_TASK = 33  # bits of monotonically_increasing_id that number the rows of a task; the others number the tasks
 _STEPS = 1000  # the thinning of a row is sent as a whole number of these
 _POLL_SECONDS = 0.2
 
@@ -147,9 +147,8 @@ class Recorder:
 
     def _thinning(self) -> Column:
         """Return the estimated place of a row among all, over the number of rows of earlier runs."""
-        number = F.monotonically_increasing_id()
-        task = F.shiftright(number, _ROWS_OF_A_TASK) + 1
-        place = number.bitwiseAND(F.lit((1 << _ROWS_OF_A_TASK) - 1)) + 1
+        row_id = F.monotonically_increasing_id()
+        task, place = task_number(row_id), row_of_task(row_id)
         return task.cast("double") * place.cast("double") / F.lit(float(self._rows))
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -179,7 +178,7 @@ class Recorder:
         loads = np.maximum(weights, thresholds)
         rows = round(float((loads / weights).sum()))  # inverse sampling probabilities
         unknown = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
-        return Sample(fingerprints, loads, *unknown, rows, float(loads.sum())).key_loads()
+        return Sample(fingerprints, loads, weights / loads, *unknown, rows, float(loads.sum())).key_loads()
 
 
 def _numbers(values: Iterable[Any], dtype: type[np.generic]) -> Any:

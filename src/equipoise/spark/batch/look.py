@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from equipoise.plan import Plan, uniform_plan
+from equipoise.readable import count_text
 from equipoise.spark.batch.advice import OVERPARTITIONING, Advice, Operation, advice_for
-from equipoise.spark.batch.key_loads import KeyLoads, first_plan
+from equipoise.spark.batch.key_loads import KeyLoads, hash_over_fine_groups
 from equipoise.spark.batch.load_record import LoadRecord, Recorder
 from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.batch.sample import Rows, Sample, measured_or, resolve_weight, take_sample
@@ -24,10 +26,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Loads of a key, and the sample they come from; ``None`` for loads from a record."""
+    """Loads of a key, the sample they come from, ``None`` for loads from a record, and the seconds that it took."""
 
     loads: KeyLoads
     sample: Sample | None = None
+    seconds: float = 0.0
 
     def hash_loads(self, partitions: int) -> NDArray[np.float64]:
         """Return the share of the load in each partition under Spark's hash.
@@ -36,15 +39,23 @@ class Measured:
         """
         if self.sample is not None:
             return self.sample.plain_loads(partitions)
-        return self.loads.predicted(first_plan(partitions))
+        return self.loads.predicted(hash_over_fine_groups(partitions))
 
-    def described(self) -> str:
-        """Return where the loads come from."""
+    def load_error(self, partitions: int) -> float:
+        """Return the expected error of the load of the fullest of N partitions, as a share of an even load."""
+        return 0.0 if self.sample is None else self.sample.load_error(partitions)
+
+    def described(self, partitions: int) -> str:
+        """Return where the loads come from, how exact they are for N partitions, and what it cost to learn them."""
         if self.sample is None:
             return f"{self.loads.rows:,} rows, from the record of earlier runs"
         if self.sample.is_complete:
-            return f"{self.sample.rows:,} rows, all of them read"
-        return f"{self.sample.rows:,} rows, a sample of {len(self.sample.fingerprints):,}"
+            return f"{self.sample.rows:,} rows, all of them read in {self.seconds:.2f} s"
+        taken = f"{len(self.sample.fingerprints):,} of them taken in {self.seconds:.2f} s"
+        return (
+            f"about {self.sample.rows:,} rows, {taken}; "
+            f"loads of {count_text(partitions, 'partition')} within {self.load_error(partitions):.1%}"
+        )
 
 
 class Look:
@@ -140,12 +151,12 @@ class Look:
         if self.measured.sample is not None:
             for factor in OVERPARTITIONING:
                 ways[f"hash_x{factor}"] = self.measured.sample.plain_loads(factor * self.partitions)
-        return advice_for(operation, hottest=loads.hottest, loads=ways, slots=self.slots, plan=plan or whole)
+        advice = advice_for(operation, hottest=loads.hottest, loads=ways, slots=self.slots, plan=plan or whole)
+        return advice.with_number("load_error", self.measured.load_error(self.partitions))
 
     def sampled(self) -> Sample:
         """Take the sample now, whatever the record says; errors are raised."""
-        taken = take_sample(Rows(self.df, self.key, self._weight), self.options)
-        self.measured = Measured(taken.key_loads(), taken)
+        self.measured, taken = self._taken()
         return taken
 
     def advised(self, operation: Operation) -> Advice:
@@ -167,8 +178,13 @@ class Look:
         recorded = self._record.load() if self._record else None
         if recorded is not None:
             return Measured(recorded)
-        taken = take_sample(Rows(self.df, self.key, self._weight), self.options)
-        return Measured(taken.key_loads(), taken)
+        return self._taken()[0]
+
+    def _taken(self) -> tuple[Measured, Sample]:
+        started = perf_counter()
+        taken = take_sample(Rows(self.df, self.key, self._weight), self.options, self.partitions, self.slots)
+        loads = taken.key_loads()
+        return Measured(loads, taken, perf_counter() - started), taken
 
     def _attempted(self, attempt: Callable[[], _T], otherwise: _T) -> _T:
         """Return ``attempt()``; if it fails, warn, remember why, and return ``otherwise``."""

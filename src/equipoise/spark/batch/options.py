@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pyspark.sql import Column, SparkSession
 
-from equipoise.adapt import Policy
+from equipoise.adapt import Policy, rows_needed
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan import KIP, Plan, Planner, make_planner
@@ -15,8 +15,8 @@ from equipoise.spark.rows.cluster import partition_count
 Placement = Literal["plan", "hash"]
 """How keys are placed: by a plan made for their load, or by Spark's plain hash."""
 
-SAMPLE_ROWS = 200_000
-"""Default size of a sample: predicted loads of 32 partitions are then off by about 1 %."""
+Sampling = int | Literal["full"] | None
+"""How many rows to look at: a number, all of them, or as many as the plan needs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +40,8 @@ class BatchOptions:
     weight
         Numeric column with the load of a row; default: every row counts 1.
     sample
-        Approximate number of rows to sample; smaller data are read whole.
+        Number of rows to look at; smaller data are read whole. ``None``: as many as the plan needs, which for N
+        partitions is ``max(20,000, 2 N ln N / 0.05^2)``. ``"full"``: the rows of every key are counted.
     slots
         Number of tasks that run at the same time; default Spark's default parallelism.
     seed
@@ -53,7 +54,7 @@ class BatchOptions:
     plan: Plan | None = None
     record: str | os.PathLike[str] | None = None
     weight: str | Column | None = None
-    sample: int = SAMPLE_ROWS
+    sample: Sampling = None
     slots: int | None = None
     seed: int = 0
 
@@ -68,7 +69,8 @@ class BatchOptions:
             )
         if self.plan is not None:
             self._check_plan(self.plan)
-        whole("sample", self.sample, 1)
+        if self.sample not in {None, "full"}:
+            whole("sample", self.sample, 1)
         whole("seed", self.seed, 0)
         if self.slots is not None:
             whole("slots", self.slots, 1)
@@ -101,6 +103,20 @@ class BatchOptions:
     def partitions(self, spark: SparkSession) -> int:
         """Return N: that of the plan, as given, or the session's number of shuffle partitions."""
         return self.plan.partitions if self.plan is not None else partition_count(spark, self.numPartitions)
+
+    def sample_rows(self, partitions: int) -> int | None:
+        """Return the number of rows to look at; ``None`` for all.
+
+        The expected error of the load of the fullest of N partitions is ``sqrt(2 N ln N / n)`` for n rows.
+
+        Examples
+        --------
+        >>> [BatchOptions().sample_rows(n) for n in (1, 16, 200)]
+        [20000, 35490, 847731]
+        """
+        if self.sample == "full":
+            return None
+        return rows_needed(partitions) if self.sample is None else self.sample
 
     def planner(self, slots: int) -> Planner:
         """Return the planner, with the settings for work without state."""

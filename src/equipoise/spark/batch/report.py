@@ -13,11 +13,11 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import load_imbalance, lower_bound, makespan
 from equipoise.pictures import partition_bars
 from equipoise.plan import KIP, PLANNERS, Plan
-from equipoise.readable import count_text, fingerprint_text
+from equipoise.readable import count_text, fingerprint_text, key_text
 from equipoise.spark.batch.advice import OVERPARTITIONING, Action, Advice, Operation, ideal_time
 from equipoise.spark.batch.explained import Explained, Facts, text_table
 from equipoise.spark.batch.look import Look
-from equipoise.spark.batch.options import SAMPLE_ROWS, BatchOptions, batch_planner
+from equipoise.spark.batch.options import BatchOptions, Sampling, batch_planner
 from equipoise.spark.batch.sample import Sample
 from equipoise.spark.batch.skew_join import join
 from equipoise.spark.rows.keys import Key, KeyLike, grouping_columns, resolve_key
@@ -139,7 +139,10 @@ class Report(Explained):
 
     def overview(self) -> str:
         """Return the strategies and the bound as text, without the keys."""
-        taken = "all rows" if self.sample.is_complete else f"a sample of {len(self.sample.fingerprints):,} rows"
+        taken = "all rows"
+        if not self.sample.is_complete:
+            error = f"partition loads within {self.sample.load_error(self.partitions):.1%}"
+            taken = f"a sample of {len(self.sample.fingerprints):,} rows, {error}"
         size = (
             f"{self.sample.rows:,} rows, {count_text(self.partitions, 'partition')} on {count_text(self.slots, 'slot')}"
         )
@@ -164,7 +167,7 @@ class Report(Explained):
     def __str__(self) -> str:
         histogram = self.sample.histogram()
         error = f"{histogram.error:.2%}"
-        rows = [(fingerprint_text(key), f"{share:.2%}", error) for key, share in histogram.top(10)]
+        rows = [(key_text(key), f"{share:.2%}", error) for key, share in histogram.top(10)]
         return f"{self.overview()}\n{text_table('Hottest keys', ('fingerprint', 'share', '+/-'), rows)}"
 
     def explain(self) -> None:
@@ -181,7 +184,7 @@ class Report(Explained):
             ("partitions", f"{self.partitions} on {count_text(self.slots, 'slot')}"),
         ]
         for fingerprint, share in self.sample.histogram().top(5):
-            facts.append((fingerprint_text(fingerprint), f"{share:.2%} of the load"))
+            facts.append((key_text(fingerprint), f"{share:.2%} of the load"))
         facts += [
             (f"{name}: time over ideal", f"{strategy.makespan / self.ideal_makespan:.2f}")
             for name, strategy in self.strategies.items()
@@ -194,13 +197,13 @@ def profile(
     *key: KeyLike,
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
     weight: str | Column | None = None,
-    sample: int = SAMPLE_ROWS,
+    sample: Sampling = None,
     slots: int | None = None,
     seed: int = 0,
 ) -> Report:
     """Predict how the load of a key spreads over partitions, by Spark's hash and by each planner.
 
-    Reads the key (and weight) columns twice: once to count, once to sample.
+    Reads the key column once or, with a weight, the key and weight columns twice.
 
     Parameters
     ----------
@@ -213,7 +216,8 @@ def profile(
     weight
         Numeric column with the load of a row, such as its bytes; default: every row counts 1.
     sample
-        Approximate number of rows to sample; smaller data are read whole.
+        Number of rows to look at; smaller data are read whole. Default: as many as N partitions need, see ``balance``.
+        ``"full"``: the rows of every key are counted.
     slots
         Number of tasks that run at the same time; default Spark's default parallelism.
     seed
@@ -243,7 +247,7 @@ def advise(
     other: DataFrame | None = None,
     how: str = "inner",
     weight: str | Column | None = None,
-    sample: int = SAMPLE_ROWS,
+    sample: Sampling = None,
     slots: int | None = None,
     seed: int = 0,
 ) -> Advice:
@@ -267,7 +271,7 @@ def advise(
     weight
         Numeric column with the load of a row; default: every row counts 1. Not for joins.
     sample
-        Approximate number of rows to sample.
+        Number of rows to look at, or ``"full"``, as for ``profile``.
     slots
         Number of tasks that run at the same time; default Spark's default parallelism.
     seed

@@ -1,18 +1,28 @@
-"""Sample the load of a key, in proportion to the weight of the rows, so that heavy rows are never missed.
+"""Look at some rows of every input partition, in one job, to learn how the load of a key is spread.
 
-A row of weight w is taken with probability ``min(1, T w / W)``, where W is the weight of all rows and T the wanted size
-of the sample, and then counts with weight ``max(w, W / T)`` (Poisson sampling in proportion to size). The sample has
-about T rows whatever the data, its loads are unbiased, and rows heavier than W / T are all in it.
+Every row has a known chance of being taken, and a row that is taken counts with the inverse of its chance. Loads are
+therefore unbiased in any order of the rows, also where the input is sorted by the key.
+
+- Without a weight, one job: the chance of a row falls with its number in its input partition. The first rows of every
+  partition are all taken, and each doubling of a partition adds as many rows as the doubling before, so that the
+  number of rows taken grows with the logarithm of the data, whose size is not known beforehand. If the loads are then
+  not known as exactly as the plan needs, which happens with fewer input partitions than slots, or with very unequal
+  ones, a second job takes as many rows as it needs, at one rate, from the size that the first one estimated.
+- With a weight, two jobs: the first adds up the weights, and a row of weight w is then taken with the chance
+  ``min(1, T w / W)``, where W is the weight of all rows and T the wanted number of rows. Heavy rows are never missed.
+- ``sample="full"``, one job: the rows of each key are counted.
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from math import inf, log, sqrt
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -20,36 +30,45 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import NumericType
 
+from equipoise.adapt.look import LEAST_ROWS
 from equipoise.errors import EquipoiseError, InvalidArgumentError
 from equipoise.plan import Plan
 from equipoise.sketch import Histogram
-from equipoise.spark.batch.key_loads import KeyLoads
+from equipoise.spark.batch.key_loads import LISTED, KeyLoads
 from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.rows.analysis import analysed
+from equipoise.spark.rows.columns import CHANCE, ROW_ID
 from equipoise.spark.rows.keys import Key, as_column
+from equipoise.spark.rows.task_rows import row_of_task, task_number
 
 _T = TypeVar("_T")
 _SOURCE = "source"
 _STANDARD_ERRORS = 3  # the error of a share exceeds its stated bound in about 3 of 1000 cases
+_THINNED = 0.6
+"""Rows taken at a falling rate, over the wanted ones: for as many input partitions as slots, rows at the rate q / i for
+the i-th row of a partition tell as much as 2 q rows at one rate, so this gives 1.2 times what is wanted."""
+_SECOND_LOOK = 1.1  # rows of a second look over the wanted ones, so that chance does not leave it short of them
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Sampled rows: fingerprint, load and Spark's hash of each.
+    """Rows that were looked at: fingerprint, load and Spark's hash of each.
 
     Parameters
     ----------
-    fingerprints, loads, hashes, nulls
-        One entry for each sampled row. ``hashes`` is the hash that Spark's own partitioning uses, ``nulls`` whether a
+    fingerprints, loads, chances, hashes, nulls
+        One entry for each row that was taken; of ``sample="full"``, one for each key. ``loads`` is the weight of a row
+        over its chance of being taken. ``hashes`` is the hash that Spark's own partitioning uses, ``nulls`` whether a
         column of the key is NULL.
     rows
-        Number of rows of the data.
+        Number of rows of the data; an estimate unless the sample is complete or rows are weighted.
     load
         Weight of all rows of the data.
     """
 
     fingerprints: NDArray[np.int64]
     loads: NDArray[np.float64]
+    chances: NDArray[np.float64]
     hashes: NDArray[np.int32]
     nulls: NDArray[np.bool_]
     rows: int
@@ -57,8 +76,26 @@ class Sample:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every row was taken, so that the loads are exact."""
-        return len(self.fingerprints) == self.rows
+        """Whether every row with a load was taken, so that the loads are exact."""
+        return bool(np.all(self.chances >= 1))
+
+    @property
+    def _variances(self) -> NDArray[np.float64]:
+        """What each row taken adds to the variance of the load of its key (Horvitz and Thompson's estimate)."""
+        return np.asarray(self.loads**2 * (1 - self.chances), dtype=np.float64)
+
+    @property
+    def effective_rows(self) -> float:
+        """Number of rows taken at one rate that would tell as much; infinite if the sample is complete."""
+        variance = float(self._variances.sum())
+        return float(self.loads.sum()) ** 2 / variance if variance > 0 else inf
+
+    def load_error(self, partitions: int) -> float:
+        """Return the expected error of the load of the fullest partition of N, as a share of an even load.
+
+        It is ``sqrt(2 N ln N / n)``, the expected largest of N normal errors, for n effective rows.
+        """
+        return sqrt(2 * partitions * log(partitions) / self.effective_rows)
 
     def without_nulls(self) -> tuple["Sample", int]:
         """Return the rows whose key has no NULL in it, and an estimate of how many others there are."""
@@ -68,6 +105,7 @@ class Sample:
         kept = Sample(
             self.fingerprints[known],
             self.loads[known],
+            self.chances[known],
             self.hashes[known],
             self.nulls[known],
             self.rows - rows,
@@ -75,23 +113,34 @@ class Sample:
         )
         return kept, rows
 
-    def histogram(self) -> Histogram:
-        """Return all sampled keys with their shares and the sampling error."""
-        keys, inverse = np.unique(self.fingerprints, return_inverse=True)
-        total = self.loads.sum()
+    def histogram(self, listed: int | None = None) -> Histogram:
+        """Return the keys that were seen with their shares and the sampling error.
+
+        Parameters
+        ----------
+        listed
+            Number of hottest keys to list; ``None`` for all.
+        """
+        total = float(self.loads.sum())
         if not total > 0:
             return Histogram([], [], total=0.0)
-        shares = np.bincount(inverse, self.loads, len(keys)) / total
-        if self.is_complete:
-            return Histogram(keys, shares, unlisted=0.0, total=self.load)
-        error = _STANDARD_ERRORS * float(np.sqrt(shares.max() / len(self.fingerprints)))
-        # a key that is not in the sample has less load than a few sampled rows
-        unlisted = _STANDARD_ERRORS**2 / len(self.fingerprints)
-        return Histogram(keys, shares, error=min(1.0, error), unlisted=min(1.0, unlisted), total=self.load)
+        places, keys = pd.factorize(self.fingerprints)
+        shares = np.bincount(places, self.loads, len(keys)) / total
+        error = unlisted = 0.0
+        if not self.is_complete:
+            variances = np.bincount(places, self._variances, len(keys))
+            # a key of which no row was taken has less load than a few rows with the least chance
+            unlisted = _STANDARD_ERRORS**2 * float(self.loads[self.chances < 1].max()) / total
+            error = max(unlisted, _STANDARD_ERRORS * float(np.sqrt(variances.max())) / total)
+        if listed is not None and listed < len(keys):
+            is_candidate = shares >= np.partition(shares, -listed - 1)[-listed - 1]
+            keys, shares = keys[is_candidate], shares[is_candidate]
+        found = Histogram(keys, shares, error=min(1.0, error), unlisted=min(1.0, unlisted), total=self.load)
+        return found if listed is None else found.top(listed)
 
     def key_loads(self) -> KeyLoads:
         """Return the loads in the form that planners and records use."""
-        return KeyLoads.of(self.histogram(), self.fingerprints, self.loads, self.rows, self.load)
+        return KeyLoads.of(self.histogram(LISTED), self.fingerprints, self.loads, self.rows, self.load)
 
     def plain_loads(self, partitions: int) -> NDArray[np.float64]:
         """Return the share of the load in each partition under Spark's own hash partitioning."""
@@ -139,79 +188,120 @@ def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
 
 
 class Rows(NamedTuple):
-    """A DataFrame to sample, its key, and the weight of a row."""
+    """A DataFrame to look at, its key, and the weight of a row."""
 
     df: DataFrame
     key: Key
     weight: Weight
 
 
-def take_sample(data: Rows, options: BatchOptions) -> Sample:
-    """Sample one DataFrame, as ``take_samples`` does."""
-    return take_samples([data], options)[0]
+def take_sample(data: Rows, options: BatchOptions, partitions: int, slots: int) -> Sample:
+    """Look at one DataFrame, as ``take_samples`` does."""
+    return take_samples([data], options, partitions, slots)[0]
 
 
-def take_samples(
-    data: Sequence[Rows], options: BatchOptions, totals: Sequence[tuple[int, float]] | None = None
-) -> list[Sample]:
-    """Count the data, then sample it: two passes that read the key and weight columns only.
-
-    However many DataFrames there are, each pass is one job.
+def take_samples(data: Sequence[Rows], options: BatchOptions, partitions: int, slots: int) -> list[Sample]:
+    """Look at DataFrames; only key and weight columns are read. However many there are, each pass is one job.
 
     Parameters
     ----------
     data
-        DataFrames of one session.
+        DataFrames of one session, all with weights or none.
     options
-        Size of each sample, and the seed.
-    totals
-        Result of ``count``, if they are counted already.
+        How many rows to look at, and the seed.
+    partitions
+        Number of partitions to plan for.
+    slots
+        Number of tasks that run at the same time.
     """
-    if totals is None:
-        totals = count(data)
-    chosen = [
-        _chosen(each, *total, options).withColumn(_SOURCE, F.lit(number))
-        for number, (each, total) in enumerate(zip(data, totals, strict=True))
+    wanted = options.sample_rows(partitions)
+    if wanted is None:
+        return _collected([_counted(each) for each in data])
+    if any(each.weight.text for each in data):
+        return _in_proportion(data, wanted, options.seed)
+    found = _collected([_thinned(each, wanted, slots, options.seed) for each in data])
+    if all(sample.effective_rows >= wanted for sample in found):
+        return found
+    return _collected(
+        [_at_one_rate(each, wanted, first, options.seed) for each, first in zip(data, found, strict=True)]
+    )
+
+
+def _thinned(data: Rows, wanted: int, slots: int, seed: int) -> DataFrame:
+    """Return the first rows of every input partition, and ever fewer of those that follow."""
+    numbered = data.df.withColumn(ROW_ID, F.monotonically_increasing_id())
+    row, task = row_of_task(F.col(ROW_ID)).cast("double"), task_number(F.col(ROW_ID)).cast("double")
+    place = F.greatest(task, F.lit(float(slots))) * row  # in the data, if its partitions are equal
+    is_early = (place <= wanted) | (task * row <= min(wanted, LEAST_ROWS))
+    chance = F.when(is_early, F.lit(1.0)).otherwise(F.lit(_THINNED * wanted) / place)
+    return _taken(Rows(numbered, data.key, data.weight), F.lit(1.0), chance, seed)
+
+
+def _at_one_rate(data: Rows, wanted: int, first: Sample, seed: int) -> DataFrame:
+    """Return as many rows as wanted, by the number of rows that a first look estimated; all rows of small data."""
+    rate = 1.0 if first.rows <= _SECOND_LOOK * wanted else _SECOND_LOOK * wanted / first.rows
+    return _taken(data, F.lit(1.0), F.lit(rate), seed)
+
+
+def _in_proportion(data: Sequence[Rows], wanted: int, seed: int) -> list[Sample]:
+    """Add up the weights, then take rows in proportion to them: none if there are many and all have weight 0."""
+    counted = [
+        df.agg(F.lit(number).alias(_SOURCE), F.count(F.lit(1)).alias("rows"), F.sum(weight.column).alias("load"))
+        for number, (df, _, weight) in enumerate(data)
     ]
-    table = reduce(DataFrame.unionAll, chosen).toArrow()
-    return [_sample(table.filter(pc.field(_SOURCE) == number), *total) for number, total in enumerate(totals)]
+    totals = sorted(reduce(DataFrame.unionAll, counted).collect())
+
+    def chosen(each: Rows, total: Any) -> DataFrame:
+        threshold = float(total["load"] or 0.0) / wanted
+        if total["rows"] <= wanted:
+            return _taken(each, each.weight.column, F.lit(1.0), seed)
+        if threshold == 0:
+            return _taken(Rows(each.df.where(F.lit(False)), *each[1:]), each.weight.column, F.lit(1.0), seed)
+        return _taken(each, each.weight.column, F.least(F.lit(1.0), each.weight.column / F.lit(threshold)), seed)
+
+    found = _collected([chosen(each, total) for each, total in zip(data, totals, strict=True)])
+    return [
+        replace(sample, rows=int(total["rows"]), load=float(total["load"] or 0.0))
+        for sample, total in zip(found, totals, strict=True)
+    ]
 
 
-def _sample(table: pa.Table, rows: int, load: float) -> Sample:
-    fingerprints, loads, hashes, nulls = (table[name].to_numpy() for name in ("fingerprint", "load", "hash", "null"))
-    return Sample(fingerprints, loads, hashes, nulls, rows, load)
-
-
-def _chosen(data: Rows, number: int, load: float, options: BatchOptions) -> DataFrame:
-    """Return the sampled rows of one DataFrame: none if there are many and all have weight 0."""
-    df, key, weight = data
-    is_large = number > options.sample
-    threshold = load / options.sample if is_large else 0.0
-    if is_large:
-        df = df.where(F.rand(options.seed) * F.lit(threshold) < weight.column)
+def _taken(data: Rows, weight: Column, chance: Column, seed: int) -> DataFrame:
+    """Return what a sample needs of the rows that are taken, each with its chance."""
+    df, key, _ = data
+    df = df.withColumn(CHANCE, chance).where(F.rand(seed) < F.col(CHANCE))
+    load = weight / F.col(CHANCE)
     return df.select(
         key.fingerprint.alias("fingerprint"),
-        F.greatest(weight.column, F.lit(threshold)).alias("load"),
+        load.alias("load"),
+        F.col(CHANCE).alias("chance"),
         key.spark_hash.alias("hash"),
         key.has_null.alias("null"),
     )
 
 
-def count(data: Sequence[Rows]) -> list[tuple[int, float]]:
-    """Return the number of rows and their load, in one job.
+def _counted(data: Rows) -> DataFrame:
+    """Return the load and number of rows of each key."""
+    df, key, weight = data
+    columns = key.fingerprint.alias("fingerprint"), key.spark_hash.alias("hash"), key.has_null.alias("null")
+    loads = df.select(*columns, weight.column.alias("load")).groupBy("fingerprint", "hash", "null")
+    summed = loads.agg(F.sum("load").alias("load"), F.count(F.lit(1)).alias("rows"))
+    return summed.select("fingerprint", "load", F.lit(1.0).alias("chance"), "hash", "null", "rows")
 
-    Without a weight this is a plain count, which many sources answer from their metadata.
-    """
-    counted = [
-        df.agg(
-            F.lit(number).alias(_SOURCE),
-            F.count(F.lit(1)).alias("rows"),
-            (F.sum(weight.column) if weight.text else F.count(F.lit(1)).cast("double")).alias("load"),
-        )
-        for number, (df, _, weight) in enumerate(data)
-    ]
-    found = sorted(reduce(DataFrame.unionAll, counted).collect())
-    return [(int(row["rows"]), float(row["load"] or 0.0)) for row in found]
+
+def _collected(chosen: Sequence[DataFrame]) -> list[Sample]:
+    """Fetch what was chosen of each DataFrame, in one job."""
+    numbered = [df.withColumn(_SOURCE, F.lit(number)) for number, df in enumerate(chosen)]
+    table = reduce(DataFrame.unionAll, numbered).toArrow()
+    return [_sample(table.filter(pc.field(_SOURCE) == number)) for number in range(len(chosen))]
+
+
+def _sample(table: pa.Table) -> Sample:
+    names = "fingerprint", "load", "chance", "hash", "null"
+    fingerprints, loads, chances, hashes, nulls = (table[name].to_numpy() for name in names)
+    load = float(loads.sum())
+    rows = pc.sum(table["rows"]).as_py() or 0 if "rows" in table.column_names else round(load)
+    return Sample(fingerprints, loads, chances, hashes, nulls, rows, load)
 
 
 def measured_or(measure: Callable[[], _T], otherwise: Callable[[str], _T], what: str) -> _T:

@@ -8,7 +8,7 @@ times.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
@@ -18,11 +18,11 @@ from equipoise.adapt import Policy
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.readable import count_text
 from equipoise.spark.batch.advice import WORTH_IT, Action, Advice, Operation, advice_for, number_facts, shard_facts
-from equipoise.spark.batch.broadcast import broadcast_advice
+from equipoise.spark.batch.broadcast import broadcast_advice, broadcast_by_spark
 from equipoise.spark.batch.explained import Explained, Facts
 from equipoise.spark.batch.join_sizes import LEFT, RIGHT, SIDES, JoinSizes, JoinType, SampledSide, join_type
-from equipoise.spark.batch.options import SAMPLE_ROWS, BatchOptions
-from equipoise.spark.batch.sample import Rows, count, measured_or, resolve_weight, take_samples
+from equipoise.spark.batch.options import BatchOptions, Sampling
+from equipoise.spark.batch.sample import Rows, measured_or, resolve_weight, take_samples
 from equipoise.spark.batch.split_plan import Split, SplitPlan, plan_split
 from equipoise.spark.rows.cluster import slot_count
 from equipoise.spark.rows.columns import FINGERPRINT, PARTITION, SHARD
@@ -47,12 +47,15 @@ class _Decision:
         Side on which each key in shards is split, by its fingerprint: 0 for left, 1 for right.
     broadcast
         Side that is broadcast; ``None`` for none.
+    is_hinted
+        Whether Spark needs a hint to broadcast it.
     """
 
     advice: Advice
     plan: SplitPlan | None = None
     split_on: Mapping[int, int] = field(default_factory=dict)
     broadcast: int | None = None
+    is_hinted: bool = True
 
 
 class Join(Explained):
@@ -91,12 +94,12 @@ class Join(Explained):
         """Return the joined rows, with the columns of ``left.join(right, on, how)``."""
         left, right = self._sides
         if not self._options.places_keys:
-            return left.join(right, list(self._keys[LEFT].names), self._how.name)
+            return self._plain()
         decision = self._decision
         _log.info("%s join on %s: %s", self._how.name, self._keys[LEFT], decision.advice)
-        if decision.broadcast == LEFT:
+        if decision.broadcast == LEFT and decision.is_hinted:
             left = F.broadcast(left)
-        elif decision.broadcast == RIGHT:
+        elif decision.broadcast == RIGHT and decision.is_hinted:
             right = F.broadcast(right)
         names = list(self._keys[LEFT].names)
         if decision.plan is None:
@@ -161,18 +164,28 @@ class Join(Explained):
         )
 
     def _measured(self) -> _Decision:
+        by_spark = broadcast_by_spark(self._plain())
+        if by_spark is not None:
+            reason = f"Spark broadcasts the {by_spark} side by itself, so nothing is shuffled; no key was looked at"
+            return _Decision(Advice(Action.BROADCAST, reason), broadcast=SIDES.index(by_spark), is_hinted=False)
+        slots = slot_count(self._sides[LEFT].sparkSession, self._options.slots)
         rows = [Rows(df, key, resolve_weight(df, None)) for df, key in zip(self._sides, self._keys, strict=True)]
-        totals = count(rows)
+        samples = take_samples(rows, self._options, self._partitions, slots)
         for side in self._how.broadcasts:
-            small = broadcast_advice(self._sides[side], totals[side][0], SIDES[side])
+            small = broadcast_advice(self._sides[side], samples[side].rows, SIDES[side])
             if small is not None:
                 return _Decision(small, broadcast=side)
-        left, right = map(SampledSide.of_sample, take_samples(rows, self._options, totals))
-        return self._decided(JoinSizes.of(self._how, left, right))
+        decision = self._decided(JoinSizes.of(self._how, *map(SampledSide.of_sample, samples)), slots)
+        error = max(sample.load_error(self._partitions) for sample in samples)
+        return replace(decision, advice=decision.advice.with_number("load_error", error))
 
-    def _decided(self, sized: JoinSizes) -> _Decision:
+    def _plain(self) -> DataFrame:
+        """Return Spark's own join."""
+        left, right = self._sides
+        return left.join(right, list(self._keys[LEFT].names), self._how.name)
+
+    def _decided(self, sized: JoinSizes, slots: int) -> _Decision:
         """Decide by the work of the keys."""
-        slots = slot_count(self._sides[LEFT].sparkSession, self._options.slots)
         planner = self._options.planner(slots)
 
         def planned(split: Split) -> SplitPlan:
@@ -227,7 +240,7 @@ def join(
     *,
     policy: Policy = Policy(),  # noqa: B008 - it is immutable
     split: Split = "auto",
-    sample: int = SAMPLE_ROWS,
+    sample: Sampling = None,
     slots: int | None = None,
     seed: int = 0,
 ) -> Join:
@@ -251,7 +264,8 @@ def join(
         ``"auto"``: hot keys are cut into as few shards as make the partitions even. A number: so many shards for each
         hot key. A function of (share, N): the number of shards of a hot key. ``None``: keys stay whole.
     sample
-        Approximate number of rows of each side to sample.
+        Number of rows of each side to look at; smaller sides are read whole. Default: as many as N partitions need, see
+        ``balance``. ``"full"``: the rows of every key are counted.
     slots
         Number of tasks that run at the same time; default Spark's default parallelism.
     seed

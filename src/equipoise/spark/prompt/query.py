@@ -109,7 +109,7 @@ def microbatch(
         numPartitions=numPartitions,
         policy=policy or Policy(),
         targetSeconds=seconds,
-        split=False,
+        combine="never",
         cache=cache,
         retain=retain,
     )

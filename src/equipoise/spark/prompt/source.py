@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -18,12 +19,15 @@ from equipoise.durations import seconds_of
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, ReplayFeed
 from equipoise.microbatch.rates import Rate
-from equipoise.microbatch.receiver import Cutting, Receiver, require_columns
+from equipoise.microbatch.receiver import Cutting, Receiver, require_cutting
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
 from equipoise.microbatch.spool import BUCKET, SPLIT, Section, Spool
 
 Offset = dict[str, Any]
 """Number of batches that a query has read, and the name of their spool."""
+
+FORMAT = "equipoise"
+"""Name of the format."""
 
 FEEDS = ("socket", "connect", "replay", "generate")
 """Built-in feeds."""
@@ -35,13 +39,21 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] | None]) -> None:
+def register(
+    spark: SparkSession,
+    format: str = FORMAT,  # noqa: A002 - Spark's own name
+    /,
+    **functions: Callable[[Any], tuple[Any, Any] | None],
+) -> None:
     """Make ``spark.readStream.format("equipoise")`` known to a session.
 
     Parameters
     ----------
     spark
         The session.
+    format
+        Name of the format, by position. Spark takes a name from one session of a process only, so a second session
+        needs another name.
     **functions
         Your own feeds, to be named in the option ``feed``; see ``equipoise.microbatch.feeds.CallableFeed``.
 
@@ -80,7 +92,19 @@ def register(spark: SparkSession, **functions: Callable[[Any], tuple[Any, Any] |
     class Registered(PlannedSource):
         own = functions
 
-    spark.dataSource.register(Registered)
+        @classmethod
+        def name(cls) -> str:
+            return format
+
+    try:
+        spark.dataSource.register(Registered)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        raise InvalidArgumentError(
+            f"another session of this process has registered the format {format!r}, and Spark takes a name from one "
+            f"session only; use that session, or register(spark, {format + '_2'!r}) and format({format + '_2'!r})"
+        ) from error
 
 
 class PlannedSource(DataSource):
@@ -90,8 +114,8 @@ class PlannedSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
-        return "equipoise"
+        """Return the name of the format."""
+        return FORMAT
 
     def schema(self) -> str:
         """Return the columns of the tuples, and ``BUCKET`` and ``SPLIT`` of their keys."""
@@ -143,7 +167,7 @@ class PlannedReader(DataSourceStreamReader):
         fields = [field for field in schema.fields if field.name not in {BUCKET, SPLIT}]
         self._schema: pa.Schema = to_arrow_schema(StructType(fields), timezone="UTC")
         self._cutting = _cutting(options)
-        require_columns(self._schema, self._cutting)
+        require_cutting(self._schema, self._cutting)
         self._spool = Spool(options["spool"])
         self._receiver: Receiver | None = None
         self._name: str | None = None

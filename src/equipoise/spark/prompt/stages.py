@@ -98,7 +98,7 @@ class Stages:
         sent = StructType([*fields, StructField(_TARGET, IntegerType())])
         buffer = StructField(PARTIAL_BUFFER, BinaryType())
         if self.combine:
-            marked, sent = marked.sortWithinPartitions(*in_key_order), StructType([*fields, buffer, sent.fields[-1]])
+            sent = StructType([*fields, buffer, sent.fields[-1]])
         clusters = marked.mapInArrow(self._map_task(stage, buckets), sent)
         in_one_order = [*in_key_order, F.col(PARTIAL_BUFFER)] if self.combine else in_key_order
         dealt = clusters.repartitionById(buckets, _TARGET).drop(_TARGET).sortWithinPartitions(*in_one_order)
@@ -127,8 +127,7 @@ class Stages:
         return run
 
     def _partial_reducer(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
-        untimed = replace(batch_spec, counts_partial_buffers=False)
-        return partial_reducer(untimed, self.aggregator, self.schema, kept=_REFERENCE)
+        return partial_reducer(batch_spec, self.aggregator, self.schema, kept=_REFERENCE)
 
     def _merger(self, batch_spec: BatchSpec) -> Callable[[Batches], Batches]:
         aggregator, schema = self.aggregator, self.schema
@@ -150,7 +149,7 @@ class Stages:
                                 buffer = aggregator.merge(buffer, buffers.decode(other.buffer))
                         except Exception as error:
                             raise failed(batch_spec, "merge", int(runs.fingerprints[at]), error) from error
-                        first = PartialBuffer(buffers.encode(buffer), sum(each.rows for each in (first, *others)), 0.0)
+                        first = PartialBuffer(buffers.encode(buffer), sum(each.rows for each in (first, *others)))
                     merged.append(first)
                 rows = batch.take(pa.array(runs.starts[:-1]))
                 encoded = pa.array([msgspec.msgpack.encode(each) for each in merged], pa.binary())

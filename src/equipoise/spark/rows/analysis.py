@@ -1,8 +1,9 @@
 """Let Spark analyse columns, and translate what its analyser refuses into an ``InvalidArgumentError``."""
 
+import io
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
@@ -80,6 +81,17 @@ def without_query_log() -> Iterator[None]:
     finally:
         for logger, was_disabled in zip(loggers, before, strict=True):
             logger.disabled = was_disabled
+
+
+def physical_plan(df: DataFrame) -> str:
+    """Return Spark's physical plan of a query as text; empty if Spark cannot plan it. Runs no job.
+
+    Such a query fails, with Spark's own message, when it is run.
+    """
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(Exception):
+        df.explain()
+    return text.getvalue()
 
 
 def _message(error: AnalysisException, df: DataFrame, role: str) -> str:

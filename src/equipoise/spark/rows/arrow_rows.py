@@ -1,8 +1,8 @@
 """Convert what user functions yield to Arrow, as Spark's Python worker does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import isnan
 from typing import Any
 
@@ -19,7 +19,7 @@ _DEFAULTS = WorkerOptions()
 
 
 def to_arrow(
-    frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str, options: WorkerOptions = _DEFAULTS
+    frames: Iterable[pd.DataFrame], schema: pa.Schema, timezone: str, options: WorkerOptions = _DEFAULTS
 ) -> pa.Table:
     """Convert the frames that a user function yielded to one table of the declared schema.
 
@@ -47,8 +47,8 @@ def rows_to_arrow(rows: Sequence[Sequence[Any]], schema: pa.Schema, timezone: st
     for row in rows:
         if len(row) != len(schema):
             raise InvalidArgumentError(
-                f"the function gave {count_text(len(row), 'value')}, but outputSchema has {schema.names}; give one for "
-                "each column"
+                f"the function gave {count_text(len(row), 'value')}, but the output schema has {schema.names}; give "
+                "one for each column"
             )
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.Table.from_arrays(
@@ -70,20 +70,46 @@ def dicts_to_arrow(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.T
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def named_rows_to_arrow(rows: Sequence[tuple[Any, ...]], names: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Convert tuples with these names of fields as ``dicts_to_arrow`` converts dicts; the schema has no nested columns.
+
+    A row may have fewer values than there are names. Of equal names the last counts.
+    """
+    found = dict(zip(names, zip_longest(*rows), strict=False))
+    nulls = (None,) * len(rows)
+    columns = []
+    for field in schema:
+        try:
+            columns.append(pa.array(found.get(field.name, nulls), field.type))
+        except _ARROW_ERRORS as error:
+            raise _misfit(field, error) from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _values(column: Sequence[Any], field: pa.Field, timezone: str) -> pa.Array:
     if pa.types.is_timestamp(field.type):
         return _array(pd.Series(column), field, timezone, _DEFAULTS)
+    convert = _unless_null(_converter(field.type, timezone) if pa.types.is_nested(field.type) else None)
     try:
-        return pa.array(column, field.type)
-    except _ARROW_ERRORS:
+        return pa.array([convert(value) for value in column], field.type)
+    except (ValueError, TypeError, NotImplementedError):  # those of Arrow as well
         return _array(pd.Series(column), field, timezone, _DEFAULTS)  # takes 3.0 for a whole number and NaN for NULL
 
 
-def _misfit(field: pa.Field, error: Exception) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"column {field.name!r} that the function yielded does not fit outputSchema ({field.type}): {error}; convert "
-        "it in the function, or change outputSchema"
+class MisfitError(InvalidArgumentError):
+    """A column of values does not fit its schema. The message is for results of the user's function."""
+
+    what: str = ""
+    """The column, its type and the reason, for messages about other values."""
+
+
+def _misfit(field: pa.Field, error: Exception) -> MisfitError:
+    made = MisfitError(
+        f"column {field.name!r} that the function yielded does not fit the output schema ({field.type}): {error}; "
+        "convert it in the function, or change the schema"
     )
+    made.what = f"column {field.name!r} is not {field.type}: {error}"
+    return made
 
 
 def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str, options: WorkerOptions) -> pa.Table:
@@ -95,8 +121,8 @@ def _table(frames: Sequence[pd.DataFrame], schema: pa.Schema, timezone: str, opt
     missing = [name for name in schema.names if labels.count(name) != 1] if named else schema.names[len(labels) :]
     if missing:
         raise InvalidArgumentError(
-            f"the function yielded columns {labels}, but outputSchema has {schema.names}; yield one column for each: "
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing or double"
+            f"the function yielded columns {labels}, but the output schema has {schema.names}; yield one column for "
+            f"each: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing or double"
         )
     columns = [frame[field.name] if named else frame.iloc[:, place] for place, field in enumerate(schema)]
     return pa.Table.from_arrays(
@@ -187,7 +213,9 @@ def _pairs(value: Any) -> Any:
 
 def _moment(value: Any, timezone: str) -> Any:
     moment = pd.Timestamp(value)
-    return (moment if moment.tzinfo is not None else moment.tz_localize(timezone)).to_pydatetime()
+    if moment.tzinfo is None:
+        moment = moment.tz_localize(timezone, ambiguous=False, nonexistent="shift_forward")
+    return moment.to_pydatetime()
 
 
 def _unless_null(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:

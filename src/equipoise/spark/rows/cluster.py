@@ -18,7 +18,7 @@ def is_connect(spark: SparkSession) -> bool:
 def task_slots(spark: SparkSession) -> int:
     """Return the number of tasks that run at the same time: Spark's default parallelism.
 
-    Reading it is a small job, so it is read once for each session; pass ``slots`` if the cluster grows or shrinks.
+    It is read once for each session; pass ``slots`` if the cluster grows or shrinks. Under Connect this is a small job.
     """
     if spark not in _known_slots:
         _known_slots[spark] = _ask_slots(spark)
@@ -26,6 +26,8 @@ def task_slots(spark: SparkSession) -> int:
 
 
 def _ask_slots(spark: SparkSession) -> int:
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
     numbered = spark.range(0, 1 << 14).select(F.spark_partition_id().alias("partition"))
     counted = numbered.agg((F.max("partition") + 1).alias("slots")).first()
     assert counted is not None  # noqa: S101 - this tells the type checker

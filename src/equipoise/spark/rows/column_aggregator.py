@@ -60,8 +60,8 @@ class Aggregate(NamedTuple):
     name: str
 
 
-class _Field(NamedTuple):
-    """One value of the buffer."""
+class BufferField(NamedTuple):
+    """One value of the buffer: a function of a column, or of all rows, and its type."""
 
     function: str
     column: str | None
@@ -100,13 +100,28 @@ class ColumnAggregator(Aggregator):
 
     def __init__(self, asked: Sequence[Aggregate], schema: StructType) -> None:
         self._schema = schema
-        self._fields: list[_Field] = []
+        self._fields: list[BufferField] = []
         self._results: list[tuple[Aggregate, DataType, list[int]]] = []
         for each in asked:
             fields, kind = self._fields_of(each)
             self._results.append((each, kind, [self._place(field) for field in fields]))
         self.bufferSchema = StructType([StructField(f"_{n}", each.type) for n, each in enumerate(self._fields)])
         self._mergers = [_merger(each) for each in self._fields]
+
+    @property
+    def fields(self) -> "list[BufferField]":
+        """The values of the buffer."""
+        return list(self._fields)
+
+    @property
+    def results(self) -> "list[tuple[Aggregate, DataType, list[int]]]":
+        """The results, each with its type and the places of the values in the buffer that it follows from."""
+        return list(self._results)
+
+    def result(self, at: int, values: Sequence[Any]) -> Any:
+        """Return one result, given by its place, from those values."""
+        asked, kind, _ = self._results[at]
+        return _result(asked, kind, list(values))
 
     def output_schema(self, key: Sequence[str]) -> StructType:
         """Return the schema of the results."""
@@ -143,13 +158,13 @@ class ColumnAggregator(Aggregator):
         """Return the key and the results."""
         return (*key, *(_result(asked, kind, [buffer[at] for at in at_]) for asked, kind, at_ in self._results))
 
-    def _fields_of(self, asked: Aggregate) -> tuple[list[_Field], DataType]:
+    def _fields_of(self, asked: Aggregate) -> tuple[list[BufferField], DataType]:
         """Return the values of the buffer that a result needs, and the type of the result."""
         function, column, _ = asked
         if column is None:
-            return [_Field(function, None, LongType())], LongType()
+            return [BufferField(function, None, LongType())], LongType()
         kind = self._schema[column].dataType
-        count = _Field("count", column, LongType())
+        count = BufferField("count", column, LongType())
         if function == "count":
             return [count], LongType()
         is_usual_text = not isinstance(kind, StringType) or kind.collation == "UTF8_BINARY"
@@ -159,25 +174,25 @@ class ColumnAggregator(Aggregator):
                 "take; cast it, or write an Aggregator"
             )
         if function in {"min", "max"}:
-            return [_Field(function, column, LongType() if isinstance(kind, _INSTANTS) else kind)], kind
+            return [BufferField(function, column, LongType() if isinstance(kind, _INSTANTS) else kind)], kind
         if isinstance(kind, DecimalType):
             total = DecimalType(min(kind.precision + 10, _MOST_DIGITS), kind.scale)
             mean = DecimalType(min(kind.precision + 4, _MOST_DIGITS), min(kind.scale + 4, _MOST_DIGITS))
-            return [_Field("sum", column, total), count], total if function == "sum" else mean
+            return [BufferField("sum", column, total), count], total if function == "sum" else mean
         is_whole = isinstance(kind, _WHOLE) and function == "sum"
         number = (
             LongType() if is_whole else DoubleType()
         )  # as in Spark, the mean of whole numbers is computed in doubles
-        return [_Field("sum", column, number), count], number
+        return [BufferField("sum", column, number), count], number
 
-    def _place(self, field: _Field) -> int:
+    def _place(self, field: BufferField) -> int:
         """Return the position of a value in the buffer; results share equal values."""
         if field not in self._fields:
             self._fields.append(field)
         return self._fields.index(field)
 
 
-def _zero(field: _Field) -> Any:
+def _zero(field: BufferField) -> Any:
     if field.function in {"min", "max"}:
         return None
     if isinstance(field.type, DecimalType):
@@ -185,7 +200,7 @@ def _zero(field: _Field) -> Any:
     return 0.0 if isinstance(field.type, DoubleType) else 0
 
 
-def _of_values(field: _Field, values: pa.ChunkedArray) -> Any:
+def _of_values(field: BufferField, values: pa.ChunkedArray) -> Any:
     """Compute a field from values without NULL."""
     if field.function == "count":
         return len(values)
@@ -201,7 +216,7 @@ def _of_values(field: _Field, values: pa.ChunkedArray) -> Any:
     return (min if field.function == "min" else max)(values.to_pylist())
 
 
-def _sum(field: _Field, values: pa.ChunkedArray) -> Any:
+def _sum(field: BufferField, values: pa.ChunkedArray) -> Any:
     if isinstance(field.type, DecimalType):
         return _decimal_sum(values.to_pylist())
     numbers = values.to_numpy()
@@ -218,7 +233,7 @@ def _decimal_sum(values: Sequence[decimal.Decimal]) -> decimal.Decimal:
         return sum(values, decimal.Decimal(0))
 
 
-def _merger(field: _Field) -> Callable[[Any, Any], Any]:
+def _merger(field: BufferField) -> Callable[[Any, Any], Any]:
     if field.function in {"min", "max"}:
         return _smaller if field.function == "min" else _larger
     return _DECIMALS.add if isinstance(field.type, DecimalType) else operator.add

@@ -58,6 +58,7 @@ _LENGTHS: dict[str, type[CharType] | type[VarcharType]] = {
     "varchar": VarcharType,
 }
 _UNITS = {"day": 0, "hour": 1, "minute": 2, "second": 3}
+_MOST_DIGITS = 38
 _END = ""
 
 
@@ -155,13 +156,11 @@ class _Parser:
         if kind in _SIMPLE:
             return _SIMPLE[kind]()
         if kind in _DECIMALS:
-            numbers = self._numbers(1, 2) if self._next == "(" else []
-            return DecimalType(*numbers)
+            return self._decimal(*(self._numbers(1, 2) if self._next == "(" else []))
         if kind in _LENGTHS:
             return _LENGTHS[kind](*self._numbers(1, 1))
         if kind == "interval":
-            start = self._unit()
-            return DayTimeIntervalType(start, self._unit() if self._takes("to") else start)
+            return self._interval()
         if kind not in {"array", "map", "struct"}:
             raise _UnexpectedError(f"expected a type, got {_shown(name)}")
         self._expect("<")
@@ -176,6 +175,23 @@ class _Parser:
             found = MapType(key, self._type())
         self._expect(">")
         return found
+
+    def _decimal(self, precision: int = 10, scale: int = 0) -> DecimalType:
+        if not scale <= precision <= _MOST_DIGITS:
+            raise _UnexpectedError(
+                f"expected a decimal of at most {_MOST_DIGITS} digits with at most as many decimals, got "
+                f"decimal({precision},{scale})"
+            )
+        return DecimalType(precision, scale)
+
+    def _interval(self) -> DayTimeIntervalType:
+        """``unit`` or ``unit to unit``, the larger one first."""
+        start = end = self._unit()
+        if self._takes("to"):
+            shown, end = _shown(self._next), self._unit()
+            if end <= start:
+                raise _UnexpectedError(f"expected a smaller unit than that before it, got {shown}")
+        return DayTimeIntervalType(start, end)
 
     def _numbers(self, least: int, most: int) -> list[int]:
         """``(n)`` or ``(n, m)``."""

@@ -1,8 +1,8 @@
-"""Group sorted rows by key into frames, tables or lists of ``Row``; decode the partial buffers of split keys."""
+"""Group sorted rows by key into frames, tables or lists of ``Row``; decode the partial buffers of combined keys."""
 
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,28 +11,27 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Row
 
-from equipoise.spark.rows.columns import PARTIAL_BUFFER
+from equipoise.spark.rows.columns import BUFFER, BUFFER_ROWS, PARTIAL_BUFFER
 from equipoise.spark.rows.pandas_rows import KeyFrames, joined_frame, to_pandas
-from equipoise.spark.rows.runs import Runs
+from equipoise.spark.rows.runs import Runs, plain_values
 from equipoise.spark.rows.worker_options import UNLIMITED, WorkerOptions
 
 
 class PartialBuffer(msgspec.Struct, array_like=True, frozen=True):
-    """Partial buffer of some rows of a key, with the rows and seconds that it took to reduce them.
+    """Partial buffer of some rows of a key.
 
     Parameters
     ----------
     buffer
         The encoded buffer.
-    rows, seconds
-        Number of rows that were reduced, and the seconds that it took.
+    rows
+        Number of rows that were reduced.
     latest_event_ms
         Latest event time among the rows of the task; ``None`` without one.
     """
 
     buffer: bytes
     rows: int
-    seconds: float
     latest_event_ms: int | None = None
 
 
@@ -43,18 +42,10 @@ def partial_buffers_of(runs: Runs) -> list[PartialBuffer] | None:
     return [msgspec.msgpack.decode(each, type=PartialBuffer) for each in runs.rows.column(PARTIAL_BUFFER).to_pylist()]
 
 
-@dataclass
-class Elsewhere:
-    """Rows of a split key that other tasks have reduced, and the seconds they took."""
-
-    rows: int = 0
-    seconds: float = 0.0
-
-
 class KeyedFrames:
     """Sorted rows as keys with their pandas frames; a key that spans record batches is one key with several frames.
 
-    The frames of a split key hold encoded partial buffers instead of its rows, in the column ``PARTIAL_BUFFER``.
+    The frames of a combined key hold encoded partial buffers instead of its rows, in the column ``PARTIAL_BUFFER``.
 
     Parameters
     ----------
@@ -86,8 +77,10 @@ class KeyedFrames:
         self._buffers: list[PartialBuffer] | None = None
         self.rows = 0
         """Rows of the current key, so far."""
-        self.elsewhere = Elsewhere()
-        """Work of other tasks on the current key, so far."""
+        self.combined = 0
+        """Rows among these that map tasks have reduced."""
+        self.buffers = 0
+        """Partial buffers that these have become."""
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes, tuple[Any, ...], Iterator[pd.DataFrame]]]:
         """Yield the group, fingerprint, encoded key, key and frames of each key."""
@@ -100,7 +93,7 @@ class KeyedFrames:
                 pass
 
     def _frames(self, encoded: bytes) -> Iterator[pd.DataFrame]:
-        self.rows, self.elsewhere = 0, Elsewhere()
+        self.rows = self.combined = self.buffers = 0
         if not self._fills_across_keys:
             self._filled = 0
         parts: list[Any] = []
@@ -108,10 +101,10 @@ class KeyedFrames:
             first, last = self._starts[self._at], self._starts[self._at + 1]
             self._at += 1
             if self._buffers is not None:
-                for each in self._buffers[first:last]:
-                    self.rows += each.rows
-                    self.elsewhere.rows += each.rows
-                    self.elsewhere.seconds += each.seconds
+                reduced = sum(each.rows for each in self._buffers[first:last])
+                self.rows += reduced
+                self.combined += reduced
+                self.buffers += last - first
                 yield pd.DataFrame({PARTIAL_BUFFER: [each.buffer for each in self._buffers[first:last]]})
                 continue
             self.rows += last - first
@@ -191,6 +184,35 @@ class KeyedTables(KeyedFrames):
         return parts[0]
 
 
+class KeyedBuffers(KeyedTables):
+    """Keys with lists of buffers, which are tuples; the rows of a task are buffers, one or more for each key.
+
+    Parameters
+    ----------
+    rows
+        Sorted rows with the columns ``BUFFER`` and ``BUFFER_ROWS``.
+    combined
+        Whether the rows were reduced before they crossed the exchange.
+    """
+
+    def __init__(self, rows: Iterator[Runs], *, combined: bool) -> None:
+        super().__init__(rows)
+        self._combined = combined
+
+    def _read(self, runs: Runs) -> None:
+        columns = runs.rows.column(BUFFER).flatten()
+        self._values = list(zip(*(plain_values(column) for column in columns), strict=True))
+        self._counts = runs.rows.column(BUFFER_ROWS).to_pylist()
+
+    def _part(self, first: int, last: int) -> Any:
+        reduced = sum(self._counts[first:last])
+        self.rows += reduced - (last - first)
+        if self._combined:
+            self.combined += reduced
+            self.buffers += last - first
+        return self._values[first:last]
+
+
 class KeyedRows(KeyedFrames):
     """Sorted rows as keys with their lists of ``Row``; values are those of Arrow's ``as_py``, as in Spark.
 
@@ -207,14 +229,19 @@ class KeyedRows(KeyedFrames):
         self._key_fields = key_fields
 
     def _read(self, runs: Runs) -> None:
-        made = Row(*runs.rows.schema.names)
-        columns = [column.to_pylist() for column in runs.rows.columns]
-        self._cells = [made(*values) for values in zip(*columns, strict=True)]
+        self._names = Row(*runs.rows.schema.names)
+        self._columns = columns = [column.to_pylist() for column in runs.rows.columns]
         keys = [tuple([columns[field][at] for field in self._key_fields]) for at in runs.starts[:-1].tolist()]
-        self._runs = replace(runs, keys=keys)
+        self._runs = replace(runs, shown_keys=keys)
 
     def _part(self, first: int, last: int) -> Any:
-        return self._cells[first:last]
+        """Return the rows of one key, made only now: garbage collection would traverse those of a whole batch."""
+        names, new, made = self._names, tuple.__new__, []
+        for values in zip(*[column[first:last] for column in self._columns], strict=True):
+            row = new(Row, values)  # as ``Row`` does, without its look at the arguments
+            row.__fields__ = names
+            made.append(row)
+        return made
 
     def _joined(self, parts: list[Any]) -> Any:
         return parts[0]

@@ -69,11 +69,14 @@ class KeyFrames:
         ]
         """Names of the columns of booleans, and of intervals, whose dtypes depend on the rows of a key."""
         self._flags, self._spans = (_nulls(rows, names) for names in self.kinds)
+        self._depends = bool(self._flags or self._spans)
 
     def cut(self, first: int, last: int) -> pd.DataFrame:
         """Return the frame of rows ``first`` to ``last - 1``, which have one key."""
         frame = self.frame.iloc[first:last]
         frame.index = pd.RangeIndex(last - first)
+        if not self._depends:
+            return frame
         flags = {name: bool for name, nulls in self._flags.items() if nulls[last] == nulls[first]}
         spans = [name for name, nulls in self._spans.items() if nulls[last] - nulls[first] == last - first]
         if flags:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER, marker
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER
+from equipoise.state.byte_columns import ByteColumn
 from equipoise.state.codec import KeyCodec
 
 
@@ -21,62 +23,54 @@ class Runs:
     Parameters
     ----------
     rows
-        The rows, with the user's columns only; for a split key the column of partial buffers only.
+        The rows, with the user's columns only; for a combined key the column of partial buffers only.
     starts
         First row of each run, and the number of rows at the end.
     groups, fingerprints
         Number of the key group, and fingerprint, of each run.
-    keys
-        The key of each run.
-    encoded
-        The key of each run as bytes.
+    key_columns
+        The key of each run, in columns.
+    codec
+        Encodes keys.
+    shown_keys
+        The keys in another form than the plain one; ``None``: there is none.
     """
 
     rows: pa.RecordBatch
     starts: NDArray[np.int64]
     groups: NDArray[np.int64]
     fingerprints: NDArray[np.int64]
-    keys: list[tuple[Any, ...]]
-    encoded: list[bytes]
+    key_columns: list[pa.Array]
+    codec: KeyCodec
+    shown_keys: list[tuple[Any, ...]] | None = None
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.fingerprints)
+
+    @cached_property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """The key of each run."""
+        return self.shown_keys or list(zip(*self._values, strict=True))
+
+    @cached_property
+    def encoded(self) -> list[bytes]:
+        """The key of each run as bytes."""
+        return self.codec.encode_columns(self._values)
+
+    @cached_property
+    def encoded_column(self) -> ByteColumn:
+        """The key of each run as bytes, without a Python object for each where the types allow it."""
+        found = self.codec.in_columns.encode(self.key_columns)
+        return ByteColumn.of(self.encoded) if found is None else found
+
+    @cached_property
+    def _values(self) -> list[list[Any]]:
+        return [plain_values(column) for column in self.key_columns]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of rows of each run."""
         return np.diff(self.starts)
-
-
-class SortedRows:
-    """Reads the rows that Spark sends to a task: the marker row, then rows by key group, key and the user's order.
-
-    Parameters
-    ----------
-    batches
-        Record batches from ``mapInArrow``.
-    key_fields
-        Positions of the key columns among the user's columns.
-    codec
-        Encodes keys.
-    """
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], key_fields: Sequence[int], codec: KeyCodec) -> None:
-        self._batches = batches
-        self._key_fields = key_fields
-        self._codec = codec
-        self._first = next(batches)
-        self.partition = marker(int(self._first.column(GROUP)[0].as_py()))
-
-    def __iter__(self) -> Iterator[Runs]:
-        for number, batch in enumerate(self._all()):
-            rows = batch.slice(1) if number == 0 else batch  # the marker sorts before every other row
-            for section in _sections(rows):
-                yield cut(section, self._key_fields, self._codec)
-
-    def _all(self) -> Iterator[pa.RecordBatch]:
-        yield self._first
-        yield from self._batches
 
 
 def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Runs:
@@ -85,18 +79,24 @@ def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Ru
     fingerprints = batch.column(FINGERPRINT).to_numpy()
     rows = batch.drop_columns([FINGERPRINT, GROUP])
     columns = [rows.column(field) for field in key_fields]
-    changes = np.flatnonzero(fingerprints[1:] != fingerprints[:-1]) + 1
-    starts = np.unique(np.concatenate([[0], changes, *(_starts(column) for column in columns)]))
-    first = pa.array(starts)
-    values = [plain_values(column.take(first)) for column in columns]
-    keys = list(zip(*values, strict=True))
-    encoded = codec.encode_columns(values)
+    starts = run_starts(batch, key_fields)
+    keys = [column.take(pa.array(starts)) for column in columns]
     if any(pa.types.is_floating(column.type) or pa.types.is_nested(column.type) for column in columns):
-        kept = [i for i in range(len(keys)) if i == 0 or encoded[i] != encoded[i - 1]]  # 0.0 and -0.0 are one key
-        starts, keys, encoded = starts[kept], [keys[i] for i in kept], [encoded[i] for i in kept]
+        encoded = codec.encode_columns([plain_values(column) for column in keys])
+        kept = [i for i in range(len(encoded)) if i == 0 or encoded[i] != encoded[i - 1]]  # 0.0 and -0.0 are one key
+        starts, keys = starts[kept], [column.take(pa.array(kept)) for column in keys]
     bounds = np.append(starts, rows.num_rows)
     rows = rows.select([PARTIAL_BUFFER]) if PARTIAL_BUFFER in rows.schema.names else rows
-    return Runs(rows, bounds, groups[starts], fingerprints[starts], keys, encoded)
+    return Runs(rows, bounds, groups[starts], fingerprints[starts], keys, codec)
+
+
+def run_starts(batch: pa.RecordBatch, key_fields: Sequence[int]) -> NDArray[np.int64]:
+    """Return the first row of each run of equal keys; floats that are equal keys may start another run."""
+    fingerprints = batch.column(FINGERPRINT).to_numpy()
+    begins = np.concatenate([[True], fingerprints[1:] != fingerprints[:-1]])
+    for field in key_fields:
+        begins[_starts(batch.column(field))] = True
+    return np.flatnonzero(begins)
 
 
 def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
@@ -107,7 +107,7 @@ def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
     return int(latest.value // 1000) if latest.is_valid else None
 
 
-def _sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield stretches of the user's rows, without the column of partial buffers, and stretches of partial buffers."""
     if PARTIAL_BUFFER not in batch.schema.names:
         if batch.num_rows:

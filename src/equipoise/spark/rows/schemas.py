@@ -72,7 +72,7 @@ def require_storable(schema: dict[str, Any]) -> None:
         ``StructType.jsonValue()`` of the outputs.
     """
     if not schema["fields"]:
-        raise InvalidArgumentError("outputSchema has no columns; name at least one")
+        raise InvalidArgumentError("the output schema has no columns; name at least one")
     for field in schema["fields"]:
         for kind in _simple_types(field["type"]):
             if re.fullmatch(_STORABLE, kind) is None:

@@ -14,6 +14,7 @@ _BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
 _SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
 _INT_TO_DECIMAL = "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
 UNLIMITED = 2**31 - 1
+_DEFAULT_ROWS, _JOINED_ROWS = 10_000, 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class WorkerOptions:
         Whether whole numbers are converted to ``Decimal`` for a decimal column.
     """
 
-    frame_rows: int = 10_000
+    frame_rows: int = _DEFAULT_ROWS
     frame_bytes: int = 64 * 1024**2
     columns_by_name: bool = True
     safe_casts: bool = True
@@ -52,6 +53,11 @@ class WorkerOptions:
             safe_casts=flag(_SAFE, default=True),
             int_to_decimal=flag(_INT_TO_DECIMAL, default=False),
         )
+
+    @property
+    def joined_rows(self) -> int:
+        """Rows of a call that takes many keys at once: more than Spark's default, unless the session asks for fewer."""
+        return self.frame_rows if 0 < self.frame_rows < _DEFAULT_ROWS else _JOINED_ROWS
 
     def rows_of(self, row_bytes: float) -> int:
         """Return the number of rows of a full frame, from the average size of a row."""

@@ -63,7 +63,10 @@ class AggregatorProcessor(StatefulProcessor):
         if buffer is None:
             buffer = self.aggregator.zero()
         for frame in rows:
-            if isinstance(frame, pd.DataFrame) and PARTIAL_BUFFER in frame.columns:
+            if isinstance(frame, list):
+                for values in frame:
+                    buffer = self.aggregator.merge(buffer, values)
+            elif isinstance(frame, pd.DataFrame) and PARTIAL_BUFFER in frame.columns:
                 for encoded in frame[PARTIAL_BUFFER]:
                     buffer = self.aggregator.merge(buffer, self._codec.decode(encoded))
             else:
@@ -77,8 +80,8 @@ class AggregatorProcessor(StatefulProcessor):
         if finished is not None:
             if len(finished) != len(self._columns):
                 raise InvalidArgumentError(
-                    f"finish gave {count_text(len(finished), 'value')}, but outputSchema has {self._columns}; give one "
-                    "for each"
+                    f"finish gave {count_text(len(finished), 'value')}, but the output schema has {self._columns}; "
+                    "give one for each"
                 )
             yield finished
 

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 _SCHEMA = (
     "batch bigint, time timestamp, watermark timestamp, delivered boolean, rows bigint, output_rows bigint, "
-    "split_rows bigint, seconds double, work_seconds double, target_seconds double, imbalance_rows double, "
+    "combined_rows bigint, sent_rows bigint, keys bigint, seconds double, work_seconds double, "
+    "target_seconds double, imbalance_rows double, "
     "imbalance_seconds double, "
     "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
-    "state_bytes bigint, plan bigint, next_plan bigint, action string, applied boolean, reason string, bound double, "
+    "state_bytes bigint, unchanged_rows double, promised_rows double, promised_seconds double, got_seconds double, "
+    "moved_bytes bigint, moved_seconds double, move_rate double, look string, look_rows bigint, look_seconds double, "
+    "combine string, combine_scope string, hot_keys array<bigint>, hot_rows array<bigint>, "
+    "plan bigint, action string, applied boolean, reason string, trust double, bound double, "
     "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
     "move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
     "partition_seconds array<double>, partition_state array<bigint>"
@@ -67,13 +71,19 @@ class BatchLog:
         ``delivered``
             Whether the batch has reached the sink. False for the last batch while it is being delivered, or if the
             query ended before; then the next start delivers it.
-        ``rows``, ``output_rows``, ``split_rows``
-            Rows in and out; rows of split keys that were reduced by tasks which do not own the keys.
+        ``rows``, ``output_rows``, ``keys``
+            Rows in and out, and the keys with rows.
+        ``combined_rows``, ``sent_rows``
+            Rows that map tasks reduced before the exchange, and the rows that crossed it; a partial buffer is one row.
+        ``combine``, ``combine_scope``
+            Why keys were combined or not, and which: ``all``, ``hot`` or ``none``.
+        ``hot_keys``, ``hot_rows``
+            Fingerprints of the keys with most rows, and their rows, combined or not.
         ``seconds``, ``work_seconds``, ``target_seconds``
             Time of the batch, time of the user's code in all tasks together, and the time a batch may take: the
             interval of the trigger or ``targetSeconds``, NULL without either.
         ``imbalance_rows``, ``imbalance_seconds``
-            Rows and work of the fullest partition over the mean.
+            Rows and work of the fullest task over the mean. Rows are those that it received.
         ``imbalance_rows_hash``, ``imbalance_seconds_hash``
             The same with plain hash, for the same rows.
         ``bound_rows``, ``bound_seconds``
@@ -81,11 +91,21 @@ class BatchLog:
         ``state_bytes``, ``partition_state``
             Bytes of state before the batch, in total and of each partition.
         ``partition_rows``, ``partition_seconds``
-            Rows and time of each task.
-        ``plan``, ``next_plan``
-            Versions of the plan of this batch and of the next.
+            Rows that each task received, and its time.
+        ``promised_rows``, ``unchanged_rows``
+            ``imbalance_rows`` as predicted before the batch ran, and as it would be under the plan before: by the rows
+            seen of it, else by the load on record.
+        ``promised_seconds``, ``got_seconds``
+            Time that the plan saves against the plan before, as predicted and as it came; below 0 if it lost time.
+        ``moved_bytes``, ``moved_seconds``, ``move_rate``
+            State that all tasks received because the plan changed, the time that the slowest of them took to receive
+            its part, and the bytes that a task received in a second; NULL if too few were received to tell.
+        ``look``, ``look_rows``, ``look_seconds``
+            Why the driver looked at the batch or did not; rows seen, and the time it took.
+        ``plan``
+            Version of the plan that placed the batch.
         ``action``, ``applied``, ``reason``
-            The decision, whether it was applied, and its reason.
+            The decision about this plan, made before the batch ran; whether it was applied, and its reason.
         ``imbalance_before``, ``bound``
             Imbalance and its bound by the load on record, which covers more than one batch and counts what
             ``Policy.load`` says. The decision rests on them.

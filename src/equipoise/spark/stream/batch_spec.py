@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from equipoise.adapt import Combine
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.state.catch_up import Recent
 from equipoise.state.commit import OutputFile, Snapshot
@@ -39,6 +40,8 @@ class BatchSpec:
         Files with the latest changes of each key group that has state.
     handover
         Keys that change their key group in this batch.
+    arrivals
+        Numbers of the key groups whose owner receives state for them in this batch.
     snapshots
         Key groups to write a snapshot of.
     dropped
@@ -64,8 +67,10 @@ class BatchSpec:
         Whether the rows are initial state.
     visits_all
         Whether all keys are visited, not only those with rows.
-    counts_partial_buffers
-        Whether to time partial reductions and count them as load of the key; not if the owner never does them itself.
+    combine
+        Keys whose rows the map tasks reduce.
+    has_buffers
+        Whether Spark has reduced the rows to buffers, which are columns; see ``column_buffers``.
     """
 
     location: str
@@ -92,8 +97,10 @@ class BatchSpec:
     state_schema: pa.Schema | None = None
     initial: bool = False
     visits_all: bool = False
-    counts_partial_buffers: bool = True
+    combine: Combine = field(default_factory=Combine)
+    has_buffers: bool = False
     epoch: int = 0
+    arrivals: frozenset[int] = frozenset()
     not_late: tuple[str, int] | None = None
     worker: WorkerOptions = field(default_factory=WorkerOptions)
 
@@ -109,11 +116,15 @@ class BatchSpec:
 
 
 class GroupLoad(msgspec.Struct, array_like=True):
-    """Load of a key group in one batch: rows, seconds, and the bytes of its state if they are known."""
+    """Load of a key group in one batch: rows, seconds, the bytes of its state if they are known, and rows received.
+
+    A partial buffer is one row that the task receives and counts as many as were reduced to it.
+    """
 
     rows: int = 0
     seconds: float = 0.0
     state: int | None = None
+    received: int = 0
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -129,12 +140,16 @@ class Manifest(msgspec.Struct, kw_only=True):
         Files that hold them, and files of rows for the sink.
     loads
         Measures of its key groups, by name.
-    hot_keys, hot_rows, hot_seconds
-        Its hottest keys that are not isolated: fingerprints, rows, seconds.
+    hot_keys, hot_rows, hot_seconds, hot_received
+        Its hottest keys that are not isolated: fingerprints, rows, seconds, rows received.
     rows, seconds
-        Number of rows that it received, and the seconds that it took.
-    elsewhere_rows, elsewhere_seconds
-        Rows and seconds among these that other tasks have worked off, for split keys.
+        Number of its rows, and the seconds that it took.
+    combined_rows, buffers
+        Rows among these that map tasks have reduced, and the partial buffers that they have become.
+    keys
+        Number of keys with rows.
+    moved_bytes, moved_seconds
+        State that it received because the plan has changed, and the time that receiving took.
     latest_event_ms
         Latest event time among its rows; ``None`` without rows or without event time.
     """
@@ -148,8 +163,17 @@ class Manifest(msgspec.Struct, kw_only=True):
     hot_keys: list[int] = []
     hot_rows: list[int] = []
     hot_seconds: list[float] = []
+    hot_received: list[int] = []
     rows: int = 0
     seconds: float = 0.0
-    elsewhere_rows: int = 0
-    elsewhere_seconds: float = 0.0
+    combined_rows: int = 0
+    buffers: int = 0
+    keys: int = 0
+    moved_bytes: int = 0
+    moved_seconds: float = 0.0
     latest_event_ms: int | None = None
+
+    @property
+    def received(self) -> int:
+        """Number of rows that crossed the exchange, a partial buffer being one."""
+        return self.rows - self.combined_rows + self.buffers

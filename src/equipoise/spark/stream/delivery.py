@@ -30,7 +30,7 @@ class Delivery:
     files
         Output files of the batch, paths below the checkpoint.
     rows
-        Returns a DataFrame of them.
+        Returns a DataFrame of them, after a call of ``check``.
     empty
         Returns an empty DataFrame of their schema.
     check
@@ -70,9 +70,10 @@ Sink: TypeAlias = Callable[[Any, int], None] | FileSink
 def deliver(sink: Sink, delivery: Delivery) -> None:
     """Hand a batch to its sink."""
     if isinstance(sink, FileSink):
+        delivery.check()
         sink.deliver(delivery)
         return
-    rows = delivery.rows()
+    rows = delivery.rows()  # checks, too, when they have been read
     try:
         sink(rows, delivery.batch)
     except EquipoiseError:

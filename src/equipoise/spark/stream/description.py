@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from equipoise.spark.stream.pipeline import Pipeline
 
 
-def first_plan(options: StreamOptions, shuffle_partitions: int) -> Plan:
+def hash_plan(options: StreamOptions, shuffle_partitions: int) -> Plan:
     """Return the plan of the first batch of a new query: plain hash."""
     count = options.first_partitions(shuffle_partitions)
     return uniform_plan(count, options.tail_groups(shuffle_partitions, None))
@@ -21,8 +21,9 @@ def advice_text(options: StreamOptions) -> str:
     """Return what the query will do about skew, in a sentence."""
     if options.plain_hash:
         return "leave the rows where plain hash puts them, because placement is 'hash'"
+    looked = "measure every batch" if options.look == "never" else "look at the keys of a batch where that pays"
     return {
-        "auto": "start with plain hash, measure every batch, and move hot keys when that saves time",
+        "auto": f"start with plain hash, {looked}, and move hot keys when that saves time",
         "advise": "keep plain hash, measure every batch, and report better plans without using them",
         "observe": "keep plain hash, and measure every batch",
     }[options.policy.mode]
@@ -30,7 +31,7 @@ def advice_text(options: StreamOptions) -> str:
 
 def described_stream(key: tuple[str, ...], options: StreamOptions, shuffle_partitions: int) -> str:
     """Return the description of a keyed stream."""
-    plan = first_plan(options, shuffle_partitions)
+    plan = hash_plan(options, shuffle_partitions)
     lines = [f"Keyed stream by {', '.join(key)}"]
     if options.elastic is None:
         lines.append(f"  partitions: {plan.partitions}")
@@ -56,8 +57,9 @@ def described_pipeline(pipeline: "Pipeline") -> str:
     lines.append(f"  operator: {query.code.name}, time mode {query.time_mode}")
     if query.watermark is not None:
         lines.append(f"  watermark: {query.watermark.column}, {seconds_text(query.watermark.delay_ms / 1000)}")
-    if query.code.aggregator is not None and options.split and not options.order_by:
-        lines.append("  rows of a key too hot for one partition are reduced by several tasks and merged by its owner")
+    if not query.code.uncombined and options.combine != "never" and not options.order_by:
+        where = "where that pays, " if options.combine == "auto" else ""
+        lines.append(f"  {where}map tasks reduce their rows of a key, and the owner of the key merges the buffers")
     if pipeline.reduction is not None:
         lines.append("  rows are reduced in planned buckets before the state is updated")
     if query.output_event_time is not None:

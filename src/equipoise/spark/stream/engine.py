@@ -1,10 +1,11 @@
 """The driver's part of a micro-batch, called by ``foreachBatch``.
 
-1. The previous commit has fixed the plan of the batch, so a replay uses the same one.
+1. The driver chooses the plan of the batch. An attempt that was not committed may have used another one: nothing of it
+   exists, and state is handed over from the plan of the previous commit to that of this one.
 2. Rows are routed, placed, sorted and handed to tasks, in one job.
 3. Tasks read the state as of the previous commit, and write files with unique names.
-4. The driver commits: the files of the new version, Spark's offsets, and the plan of the next batch. From this moment
-   the batch counts.
+4. The driver commits: the plan, the files of the new version, and the digest of Spark's offsets. From this moment the
+   batch counts.
 5. The sink receives the committed output files, unless another query has taken over; the driver checks that before and
    after. A batch that is replayed after its commit is only delivered again.
 
@@ -17,6 +18,7 @@ A restart needs only the checkpoint; everything in memory can be read from it.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic
 
 import msgspec
@@ -28,7 +30,7 @@ from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.delivery import Delivery, deliver
 from equipoise.spark.stream.jobs import Jobs, Rows
 from equipoise.spark.stream.measures import batch_measures
-from equipoise.spark.stream.next_plan import Choice, NextPlan
+from equipoise.spark.stream.planning import Choice, Planning, TakeLook
 from equipoise.spark.stream.settings import Settings
 from equipoise.state import batch_log
 from equipoise.state.catch_up import Recent
@@ -40,7 +42,7 @@ from equipoise.state.group_table import GroupTable, due_snapshots
 from equipoise.state.halves import PlannedBatch
 from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, CommitLog
-from equipoise.state.ownership import Handover, Layout, fingerprint_of
+from equipoise.state.ownership import Handover, Layout, arrivals, fingerprint_of
 from equipoise.state.stages import half_of, undelivered_batch
 from equipoise.storage import Storage
 
@@ -92,7 +94,7 @@ class Engine(Generic[Rows]):
             version = batch + 1
             planned, is_replay = progress.half.planned(batch), version == progress.head
             if version == progress.head + 1:
-                progress.commit(self._run(progress, rows, version, planned))
+                self._commit_next(progress, rows, version, planned)
             elif not is_replay:
                 raise LogBrokenError(
                     f"{progress.half.caller} asks for batch {batch} but the log in {progress.storage.location} ends "
@@ -116,10 +118,7 @@ class Engine(Generic[Rows]):
             progress.half.require(progress.head, progress.last.offsets if progress.head >= 0 else "")
             if progress.head >= 0:
                 return
-            if rows is not None:
-                progress.commit(self._run(progress, rows, 0, PlannedBatch("")))
-            else:
-                progress.commit(self._commit(progress, self._batch_spec(progress, 0), [], 0.0, ""))
+            self._commit_next(progress, rows, 0, PlannedBatch(""))
 
     def deliver_last(self, rows: Rows) -> bool:
         """Deliver the last batch unless Spark has recorded that it was delivered; return whether it was due.
@@ -138,10 +137,10 @@ class Engine(Generic[Rows]):
                 "query again: it delivers the last batch if that is due"
             )
         try:
-            storage = self._settings.epoch.storage
-            if undelivered_batch(storage, CommitLog(storage).head()) is None:
-                return False
             with self._settings.epoch.reported_first():
+                storage = self._settings.epoch.storage
+                if undelivered_batch(storage, CommitLog(storage).head()) is None:
+                    return False
                 progress = self._recovered()
                 if self._delivered != progress.head:
                     self._deliver_again(progress, rows)
@@ -177,7 +176,6 @@ class Engine(Generic[Rows]):
             empty=lambda: transformed(self._jobs.outputs(rows, [])),
             check=epoch.check,
         )
-        epoch.check()
         deliver(self._settings.sink, delivery)
         failpoint("driver.after-sink")
         epoch.check()
@@ -187,27 +185,52 @@ class Engine(Generic[Rows]):
             self._progress = _Progress(self._settings)
         return self._progress
 
+    def _commit_next(self, progress: "_Progress", rows: Rows | None, version: int, planned: PlannedBatch) -> None:
+        """Run the next batch, without rows if there are none, and commit it.
+
+        If that fails, the log is read again: what is in memory may be ahead of it, and a commit may have taken effect.
+        """
+        self._progress = None
+        if rows is None:
+            choice = progress.initial()
+            spec = self._batch_spec(progress, choice, version)
+            progress.commit(self._commit(progress, choice, spec, [], 0.0, planned.digest))
+        else:
+            try:
+                commit = self._run(progress, rows, version, planned)
+            finally:
+                self._jobs.release()
+            progress.commit(commit)
+        self._progress = progress
+
     def _run(self, progress: "_Progress", rows: Rows, version: int, planned: PlannedBatch) -> Commit:
         start = self._seconds()
         if planned.watermark_ms is not None:
             progress.watermark_ms = planned.watermark_ms
-        batch_spec = self._batch_spec(progress, version, self._jobs.columns(rows), planned.time_ms)
-        manifests = self._jobs.run(rows, progress.plan, batch_spec, late_ms=progress.late_ms)
+        choice = progress.choose(version, partial(self._jobs.look, rows, late_ms=progress.late_ms))
+        plan = choice.plan
+        batch_spec = self._batch_spec(progress, choice, version, self._jobs.columns(rows), planned.time_ms)
+        manifests = self._jobs.run(rows, plan, batch_spec, late_ms=progress.late_ms)
         found = sorted(manifest.partition for manifest in manifests)
-        if found != list(range(progress.plan.partitions)):
+        if found != list(range(plan.partitions)):
             raise LogBrokenError(
-                f"batch {batch_spec.batch} ran partitions {found} instead of 0 to {progress.plan.partitions - 1}; "
+                f"batch {batch_spec.batch} ran partitions {found} instead of 0 to {plan.partitions - 1}; "
                 "a setting of Spark changes the number of partitions of a shuffle; unset it for this query"
             )
-        return self._commit(progress, batch_spec, manifests, self._seconds() - start, planned.digest)
+        return self._commit(progress, choice, batch_spec, manifests, self._seconds() - start, planned.digest)
 
     def _batch_spec(
-        self, progress: "_Progress", version: int, columns: Sequence[str] = (), time_ms: int | None = None
+        self,
+        progress: "_Progress",
+        choice: Choice,
+        version: int,
+        columns: Sequence[str] = (),
+        time_ms: int | None = None,
     ) -> BatchSpec:
-        settings, plan = self._settings, progress.plan
+        settings, plan = self._settings, choice.plan
         layout = Layout(plan)
         identity = settings.identity
-        watermark = settings.query.watermark
+        watermark, output_time = settings.query.watermark, settings.query.output_event_time
         event_time = columns.index(watermark.column) if watermark and version else None
         return BatchSpec(
             location=progress.storage.location,
@@ -221,7 +244,8 @@ class Engine(Generic[Rows]):
             groups=layout.names,
             owners=layout.owners.tolist(),
             recent={group: Recent.of(chain) for group, chain in progress.table.chains.items()},
-            handover=Handover.between(progress.previous_plan, plan),
+            handover=Handover.between(progress.plan, plan),
+            arrivals=arrivals(progress.plan, plan),
             snapshots=due_snapshots(progress.table) if version else frozenset(),
             dropped=progress.last.dropped if version else [],
             variables=settings.variables,
@@ -236,28 +260,27 @@ class Engine(Generic[Rows]):
             state_schema=settings.query.code.state_arrow,
             initial=not version,
             visits_all=bool(version and settings.query.visit_every and version % settings.query.visit_every == 0),
-            counts_partial_buffers=settings.aggregator is not None,
-            not_late=(out, progress.late_ms) if (out := settings.query.output_event_time) and version else None,
+            combine=choice.combine,
+            not_late=(output_time, progress.late_ms) if output_time and version else None,
         )
 
     def _commit(
-        self, progress: "_Progress", batch_spec: BatchSpec, manifests: list[Manifest], seconds: float, offsets: str
+        self,
+        progress: "_Progress",
+        choice: Choice,
+        batch_spec: BatchSpec,
+        manifests: list[Manifest],
+        seconds: float,
+        offsets: str,
     ) -> Commit:
-        settings, plan = self._settings, progress.plan
+        settings, plan, planning = self._settings, choice.plan, progress.planning
         by_speed = settings.options.policy.load == "auto"
         loads = _batch_loads(manifests, plan.tail_groups, plan.isolated.keys(), by_speed=by_speed)
-        measures = batch_measures(manifests, plan, seconds, settings.options.targetSeconds)
-        choice = (
-            progress.next_plan.choose(plan, loads, batch_spec.batch, measures)
-            if batch_spec.version
-            else Choice.keep(plan)
-        )
-        measures["state_bytes"] = sum(choice.state_bytes)
-        measures["partition_state"] = choice.state_bytes
-        failpoint("driver.before-plan")
-        is_new = choice.plan is not plan
-        name = progress.checkpoint.keep_plan(choice.plan) if is_new else progress.plan_name
-        failpoint("driver.after-plan")
+        measures = batch_measures(manifests, plan, choice.combine, seconds, settings.options.targetSeconds)
+        measures |= choice.measures
+        record = planning.note(plan, loads, measures) if batch_spec.version else b""
+        state = planning.state_bytes(plan)
+        measures["state_bytes"], measures["partition_state"] = sum(state), state
         dropped = [group for groups in batch_spec.handover.folded.values() for group in groups]
         return Commit(
             version=batch_spec.version,
@@ -265,8 +288,7 @@ class Engine(Generic[Rows]):
             time_ms=batch_spec.time_ms,
             watermark_ms=progress.watermark_ms,
             next_watermark_ms=_watermark(progress.watermark_ms, manifests, settings),
-            plan=progress.plan_name,
-            next_plan=name,
+            plan=progress.chosen_name,
             offsets=offsets,
             sections={group: section for manifest in manifests for group, section in manifest.sections.items()},
             snapshots={group: each for manifest in manifests for group, each in manifest.snapshots.items()},
@@ -274,7 +296,7 @@ class Engine(Generic[Rows]):
             files=[file for manifest in manifests for file in manifest.files],
             outputs=[file for manifest in manifests for file in manifest.outputs],
             variables={name: msgspec.to_builtins(spec) for name, spec in settings.variables.items()},
-            loads=choice.loads,
+            loads=record,
             decision=choice.decision,
             measures=measures,
         )
@@ -294,10 +316,10 @@ class _Progress:
         self.table = self.log.table(self.head) if self.head >= 0 else GroupTable()
         self._garbage = GarbageCollector(settings.epoch, settings.options.retain)
         self.removed: frozenset[int] = frozenset()
-        self.next_plan = NextPlan(settings, self.checkpoint)
+        self.planning = Planning(settings, self.checkpoint)
         if last is None:
-            self.plan = self.previous_plan = self.next_plan.first()
-            self.plan_name = self.checkpoint.keep_plan(self.plan)
+            self.plan = self._chosen = self.planning.first()
+            self.chosen_name = self.checkpoint.keep_plan(self.plan)
             self.watermark_ms = self.late_ms = 0
             return
         self.last = last
@@ -306,9 +328,26 @@ class _Progress:
             raise _changed_meanwhile(last)
         self.removed = removed_tags(stored)  # their entries were deleted with the commit that removed them
         self._garbage.sweep(self.log, self.table)
-        self.plan = self.checkpoint.plan(self.last.plan)
-        self._take_up(self.last)
-        self.next_plan.recover(self.plan, self.last, self.log)
+        self.plan = self._chosen = self.checkpoint.plan(last.plan)
+        self.chosen_name = last.plan
+        self._take_up(last)
+        self.planning.recover(self.plan, last, self.log)
+
+    def initial(self) -> Choice:
+        """Return the plan of the initial state."""
+        return Choice.keep(self.plan, "initial state")
+
+    def choose(self, version: int, look: TakeLook) -> Choice:
+        """Choose the plan of a batch and store it; a commit names it."""
+        if version == 0:
+            return self.initial()
+        choice = self.planning.choose(self.plan, version - 1, look)
+        failpoint("driver.before-plan")
+        if choice.plan is not self._chosen:
+            self.chosen_name = self.checkpoint.keep_plan(choice.plan)
+            self._chosen = choice.plan
+        failpoint("driver.after-plan")
+        return choice
 
     def commit(self, commit: Commit) -> None:
         """Append the commit to the log; from then on the batch counts."""
@@ -335,17 +374,17 @@ class _Progress:
             batch_log.write(self.log, self.head)
             failpoint("driver.after-summary")
             self.log.forget_before(oldest)
-            needed = {name for commit in self.log.kept() for name in (commit.plan, commit.next_plan)}
-            self.checkpoint.forget_plans(needed)
+            self.checkpoint.forget_plans({commit.plan for commit in self.log.kept()})
         failpoint("driver.before-garbage")
         self._garbage.collect(self.table)
         failpoint("driver.after-garbage")
 
     def _take_up(self, commit: Commit) -> None:
+        """Continue after a commit; a query that this one took over may have made it, with another plan."""
         self.watermark_ms, self.late_ms = commit.next_watermark_ms, commit.watermark_ms
-        self.previous_plan, self.plan_name = self.plan, commit.next_plan
-        if commit.next_plan != commit.plan:
-            self.plan = self.checkpoint.plan(commit.next_plan)
+        if commit.plan != self.chosen_name:
+            self._chosen, self.chosen_name = self.checkpoint.plan(commit.plan), commit.plan
+        self.plan = self._chosen
 
 
 def _variables(commit: Commit) -> dict[str, VariableSpec]:
@@ -380,9 +419,9 @@ def wall_clock() -> int:
 
 
 def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any, *, by_speed: bool) -> BatchLoads:
-    """Return the loads of a batch; with ``by_speed``, seconds are scaled to a task of the usual speed."""
+    """Return the loads of a batch, in rows received; with ``by_speed``, seconds are those of a task of usual speed."""
     tails = [
-        [Work(load.rows, load.seconds) for name, load in manifest.loads.items() if fingerprint_of(name) is None]
+        [Work(load.received, load.seconds) for name, load in manifest.loads.items() if fingerprint_of(name) is None]
         for manifest in manifests
     ]
     slowness = task_slowness(tails) if by_speed else [1.0] * len(manifests)
@@ -392,12 +431,12 @@ def _batch_loads(manifests: list[Manifest], tail_groups: int, isolated: Any, *, 
     for manifest, slow in zip(manifests, slowness, strict=True):
         for name, load in manifest.loads.items():
             fingerprint = fingerprint_of(name)
-            work = Work(load.rows, load.seconds / slow, load.state)
+            work = Work(load.received, load.seconds / slow, load.state)
             if fingerprint is None:
                 groups[int(name[1:])] = work
             else:
                 keys[fingerprint] = work
-        for key, rows, seconds in zip(manifest.hot_keys, manifest.hot_rows, manifest.hot_seconds, strict=True):
+        for key, rows, seconds in zip(manifest.hot_keys, manifest.hot_received, manifest.hot_seconds, strict=True):
             listed[key] = Work(rows, seconds / slow)
     return BatchLoads(tail_groups, groups, keys, listed)
 

@@ -14,8 +14,9 @@ from equipoise.spark.rows.cluster import default_partitions
 from equipoise.spark.rows.column_aggregator import ColumnAggregator
 from equipoise.spark.rows.keys import Key
 from equipoise.spark.rows.schemas import SparkSchemas
+from equipoise.spark.rows.vector_aggregator import VectorAggregator
 from equipoise.spark.stream.aggregates import Asked, aggregates, count_of, numbers_of
-from equipoise.spark.stream.description import advice_text, described_page, described_stream, first_plan
+from equipoise.spark.stream.description import advice_text, described_page, described_stream, hash_plan
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.pipeline import (
@@ -26,7 +27,7 @@ from equipoise.spark.stream.pipeline import (
     storable_schema,
     watermark_of,
 )
-from equipoise.spark.stream.stateful_stream import StatefulStream
+from equipoise.spark.stream.stateful_stream import MissingMethodError, StatefulStream
 from equipoise.spark.stream.user_code import Form, Processor, UserCode, described_object, require_processor
 from equipoise.spark.stream.vectorised import VectorProcessor
 from equipoise.spark.stream.writer import output_mode
@@ -148,7 +149,7 @@ class KeyedStream:
 
     def aggregate(
         self,
-        aggregator: Aggregator,
+        aggregator: Aggregator | VectorAggregator,
         outputStructType: StructType | str,  # noqa: N803 - as Spark names schemas
         initialState: InitialState | None = None,  # noqa: N803 - Spark's own name
     ) -> StatefulStream:
@@ -157,14 +158,15 @@ class KeyedStream:
         Parameters
         ----------
         aggregator
-            The aggregator. With ``merge``, the rows of a hot key may be reduced by several tasks.
+            The aggregator; a ``VectorAggregator`` works on many keys at once. With ``merge``, map tasks may reduce
+            their rows before the exchange.
         outputStructType
             Schema of the rows that ``finish`` returns.
         initialState
             Buffers when the query is created: the key columns and the columns of the buffer. Several buffers of one
             key are merged.
         """
-        if not isinstance(aggregator, Aggregator):
+        if not isinstance(aggregator, Aggregator | VectorAggregator):
             raise InvalidArgumentError(f"aggregate needs an Aggregator, got {described_object(aggregator)}")
         return self._stateful(aggregator, outputStructType, initialState)
 
@@ -225,7 +227,7 @@ class KeyedStream:
     @property
     def plan(self) -> Plan:
         """Plan of the first batch of a new query: plain hash. ``plan`` of a running query is the plan in force."""
-        return first_plan(self._options, self._shuffle_partitions)
+        return hash_plan(self._options, self._shuffle_partitions)
 
     @property
     def advice(self) -> str:
@@ -244,7 +246,7 @@ class KeyedStream:
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _BATCH_ONLY:
-            raise InvalidArgumentError(f"{name} works on batch DataFrames, and this is a stream; {_BATCH_ONLY[name]}")
+            raise MissingMethodError(f"{name} works on batch DataFrames, and this is a stream; {_BATCH_ONLY[name]}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property

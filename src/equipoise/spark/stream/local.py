@@ -17,10 +17,12 @@ from pyspark.sql.types import StructType
 
 from equipoise import decimals
 from equipoise.adapt import Policy
+from equipoise.adapt.combining import CombineMode
+from equipoise.adapt.looking import LookMode
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal
-from equipoise.spark.rows.arrow_rows import to_arrow
+from equipoise.spark.rows.arrow_rows import MisfitError, to_arrow
 from equipoise.spark.rows.ddl import parse_ddl
 from equipoise.spark.rows.pandas_rows import to_pandas
 from equipoise.spark.rows.schemas import as_struct
@@ -112,14 +114,16 @@ class LocalQuery(Overridable):
         Event-time column and delay, in milliseconds or as text like ``"10 minutes"``.
     initialState
         Rows with the key columns for ``handleInitialState`` when the query is created.
-    numPartitions, placement, policy, orderBy, tailGroups, split, retain
+    numPartitions, placement, policy, look, orderBy, tailGroups, combine, retain
         As for ``equipoise.spark.balance``.
     cache
         Folder for caches; default below the checkpoint if that is local.
     clock
         Returns the processing time in milliseconds since 1970.
     batchRows
-        Largest number of rows of a frame, and of an Arrow record batch; keys with more rows come in several frames.
+        Largest number of rows of a frame, and of an Arrow record batch; keys with more rows come in several frames. A
+        ``VectorProcessor`` receives up to 65,536 rows at once, unless this is below the default. So many rows also
+        count as a map task, which combines them if the operator can merge.
     timezone
         The session's time zone.
     form
@@ -162,9 +166,10 @@ class LocalQuery(Overridable):
         numPartitions: int = 4,  # noqa: N803 - Spark's own name
         placement: Placement = "plan",
         policy: Policy | None = None,
+        look: LookMode = "auto",
         orderBy: str | Sequence[str] = (),  # noqa: N803 - Spark's own name
         tailGroups: int = 256,  # noqa: N803 - as for ``balance``
-        split: bool = True,
+        combine: CombineMode = "auto",
         cache: str | None = None,
         retain: int = 10,
         clock: Callable[[], int] = wall_clock,
@@ -183,7 +188,8 @@ class LocalQuery(Overridable):
             policy=policy or Policy(),
             orderBy=orderBy if isinstance(orderBy, str) else tuple(orderBy),
             tailGroups=tailGroups,
-            split=split,
+            look=look,
+            combine=combine,
             cache=cache or (None if "://" in storage.location else storage.at("cache")),
             retain=retain,
         )
@@ -322,9 +328,15 @@ class LocalQuery(Overridable):
             raise InvalidArgumentError(
                 f"the rows have no column {missing[0]!r} of inputSchema; they have {_columns(rows)}"
             )
-        if isinstance(rows, pa.Table):
-            return decimals.cast(rows.select(self._schema.names), self._schema)
-        return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
+        try:
+            if isinstance(rows, pa.Table):
+                return decimals.cast(rows.select(self._schema.names), self._schema)
+            return to_arrow([rows[self._schema.names]], self._schema, self._timezone)
+        except (MisfitError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            found = error.what if isinstance(error, MisfitError) else error
+            raise InvalidArgumentError(
+                f"the rows do not fit inputSchema: {found}; convert the rows, or change the schema"
+            ) from error
 
     def _initial(self, rows: pd.DataFrame | pa.Table, keys: tuple[str, ...], code: UserCode) -> pa.Table:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)

@@ -4,7 +4,9 @@ Rows are routed, placed and sorted as ``equipoise.spark.stream.placement`` does 
 unpickled for every partition.
 """
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,17 +16,18 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark import cloudpickle
 
+from equipoise.adapt import Look
 from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED, fingerprints
 from equipoise.plan import Plan
-from equipoise.spark.rows.aggregator import Aggregator
-from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER, marker
+from equipoise.spark.rows.columns import FINGERPRINT, GROUP, marker
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
-from equipoise.spark.stream.partial_buffers import partial_reducer
+from equipoise.spark.stream.partial_buffers import combiner
 from equipoise.spark.stream.placement import drops_late_by
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import task
+from equipoise.spark.stream.vector_aggregates import buffers_spec, vector_combiner
 from equipoise.state.ownership import Layout
 
 
@@ -54,9 +57,8 @@ class LocalJobs:
         late_by = None if batch_spec.initial else drops_late_by(settings)
         if late_by is not None:
             rows = _on_time(rows, late_by, late_ms)
+        rows, batch_spec = self._combined(rows, batch_spec)
         placed = self._placed(rows, plan, batch_spec)
-        if settings.aggregator is not None and plan.widths and not batch_spec.initial:
-            placed = self._with_partial_buffers(placed, plan, batch_spec, settings.aggregator)
         owners = Layout(plan).owners[placed.column(GROUP).to_numpy()]
         sent = cloudpickle.dumps(task(batch_spec, settings.query.code.runner))  # type: ignore[no-untyped-call]  # it has no annotations
         manifests = []
@@ -66,6 +68,19 @@ class LocalJobs:
             answer = next(cloudpickle.loads(sent)(iter(marked.to_batches(self._batch_rows))))
             manifests.append(msgspec.msgpack.decode(answer.column("manifest")[0].as_py(), type=Manifest))
         return manifests
+
+    def look(self, rows: pa.Table, wanted: int, expected: int, *, late_ms: int) -> Look | str:  # noqa: ARG002 - the names belong to the protocol
+        """Look at evenly spaced rows; all of a batch with no more than ``wanted``."""
+        start = time.perf_counter()
+        late_by = drops_late_by(self._settings)
+        keys = (rows if late_by is None else _on_time(rows, late_by, late_ms)).select(list(self._settings.identity.key))
+        step = max(1, keys.num_rows // wanted)
+        seen = keys.take(pa.array(np.arange(0, keys.num_rows, step))) if step > 1 else keys
+        tasks = max(1, -(-keys.num_rows // self._batch_rows))
+        return Look.of(key_fingerprints(seen), seconds=time.perf_counter() - start, rows=keys.num_rows, tasks=tasks)
+
+    def release(self) -> None:
+        """Do nothing: a look keeps nothing."""
 
     def read(self, rows: pa.Table) -> None:
         """Do nothing: the watermark follows from the log."""
@@ -86,24 +101,26 @@ class LocalJobs:
         placed = rows.append_column(FINGERPRINT, pa.array(found)).append_column(GROUP, pa.array(groups))
         return _sorted(placed, (*keys, *(() if batch_spec.initial else settings.options.order_by)))
 
-    def _with_partial_buffers(
-        self, placed: pa.Table, plan: Plan, batch_spec: BatchSpec, aggregator: Aggregator
-    ) -> pa.Table:
-        """Return the rows of whole keys, and partial buffers instead of the rows of split keys."""
-        reduce_rows = partial_reducer(batch_spec, aggregator, batch_spec.variables[BUFFER].schema)
-        sent = cloudpickle.dumps(reduce_rows)  # type: ignore[no-untyped-call]  # as above
-        found = placed.column(FINGERPRINT).to_numpy()
-        made: list[pa.RecordBatch] = []
-        for key, width in plan.widths.items():
-            rows = np.flatnonzero(found == key)
-            for turn in range(width):
-                shard = placed.take(pa.array(rows[turn::width])).combine_chunks()
-                made += list(cloudpickle.loads(sent)(iter(shard.to_batches(self._batch_rows))))
-        whole = placed.filter(pa.array(~np.isin(found, list(plan.widths))))
-        whole = whole.append_column(PARTIAL_BUFFER, pa.nulls(whole.num_rows, pa.binary()))
-        loose = pa.schema([field.with_nullable(True) for field in whole.schema])
-        whole, reduced = whole.cast(loose), pa.Table.from_batches(made).cast(loose) if made else loose.empty_table()
-        return _sorted(pa.concat_tables([whole, reduced]), self._settings.identity.key)
+    def _combined(self, rows: pa.Table, batch_spec: BatchSpec) -> tuple[pa.Table, BatchSpec]:
+        """Return the rows to place, as ``equipoise.spark.stream.map_side`` does; a record batch is a map task."""
+        code = self._settings.query.code
+        if batch_spec.combine.scope == "none" or (code.aggregator is None and code.vector is None):
+            return rows, batch_spec
+        keys = [rows.column_names[field] for field in batch_spec.key_fields]
+        marked = rows.append_column(FINGERPRINT, pa.array(key_fingerprints(rows.select(keys)))).combine_chunks()
+        if code.vector is not None:
+            made, spec = vector_combiner(batch_spec, code.vector), buffers_spec(batch_spec)
+        elif code.aggregator is not None:
+            made, spec = combiner(batch_spec, code.aggregator, batch_spec.variables[BUFFER].schema), batch_spec
+            if batch_spec.combine.scope == "all":
+                spec = replace(batch_spec, key_fields=list(range(len(keys))), event_time=None)
+        sent = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]  # as above
+        tasks = marked.to_batches(self._batch_rows)
+        found = [each for task in tasks for each in cloudpickle.loads(sent)(iter([task]))]
+        if not found:
+            return rows, batch_spec
+        loose = pa.schema([field.with_nullable(True) for field in found[0].schema])
+        return pa.Table.from_batches([each.cast(loose) for each in found]), spec
 
 
 def _sorted(placed: pa.Table, columns: Sequence[str]) -> pa.Table:

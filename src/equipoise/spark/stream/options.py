@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from equipoise.adapt import Elastic, Policy
+from equipoise.adapt.combining import CombineMode, checked_combine
+from equipoise.adapt.looking import LookMode, checked_look
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError
 
@@ -36,9 +38,13 @@ class StreamOptions:
         Time a batch may take; default the interval of the trigger, else 10. ``elastic`` plans for it.
     tailGroups
         Number of tail groups H, fixed when the query is created; default 16 for each partition, at least 64.
-    split
-        Whether the rows of a key that one partition cannot carry may be reduced by several tasks. Applies to operators
-        with a ``merge`` and without ``orderBy``. The state of the key stays whole.
+    look
+        When to look at the keys of a micro-batch before it is placed: ``"auto"`` where the time saved exceeds the time
+        of looking, as measured; ``"always"``; ``"never"``, and the plan follows from earlier batches.
+    combine
+        Whether map tasks reduce their rows of a key to one buffer before the exchange: ``"auto"`` where keys repeat
+        often enough, as measured, and for keys too hot for one partition; ``"always"``; ``"never"``. Applies to
+        operators with a ``merge`` and without ``orderBy``. The state of a key stays whole.
     cache
         Local folder for the executors' caches; default the system's temporary folder.
     retain
@@ -52,7 +58,8 @@ class StreamOptions:
     orderBy: str | tuple[str, ...] = ()  # noqa: N815 - Spark's own name
     targetSeconds: float | None = None  # noqa: N815 - as Spark names options
     tailGroups: int | None = None  # noqa: N815 - as Spark names options
-    split: bool = True
+    look: LookMode = "auto"
+    combine: CombineMode = "auto"
     cache: str | None = None
     retain: int = 10
 
@@ -78,6 +85,8 @@ class StreamOptions:
                 f"tailGroups {self.tailGroups} is below the number of partitions, {self.most_partitions(1)}; "
                 "give at least that"
             )
+        checked_look(self.look)
+        checked_combine(self.combine)
         whole("retain", self.retain, 1)
 
     @property

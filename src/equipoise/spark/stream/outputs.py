@@ -12,7 +12,8 @@ from pyspark.sql import Row
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.names import unique_name
-from equipoise.spark.rows.arrow_rows import dicts_to_arrow, rows_to_arrow, to_arrow
+from equipoise.spark.rows.arrow_rows import dicts_to_arrow, named_rows_to_arrow, rows_to_arrow, to_arrow
+from equipoise.spark.rows.small_frames import FrameArrays, joined_frames
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.state.commit import OutputFile
 from equipoise.storage import Storage, Written
@@ -34,6 +35,29 @@ WrongResult = Callable[[Call, InvalidArgumentError], Exception]
 
 def _as_found(call: Call, error: InvalidArgumentError) -> Exception:  # noqa: ARG001 - other callers name the function
     return error
+
+
+NOT_RESULTS = (pd.DataFrame, Row, str)
+"""Types that can be iterated over, and are a result of a method of a processor rather than its results."""
+
+
+def no_iterator(made: object) -> InvalidArgumentError:
+    """Return the error for what a method of a processor returned instead of an iterator."""
+    shown = "None" if made is None else f"an object of type {type(made).__name__}"
+    return InvalidArgumentError(
+        f"it returned {shown}, expected an iterator; yield the results, or return a list of them, such as []"
+    )
+
+
+def no_frame(result: object) -> InvalidArgumentError:
+    """Return the error for what a processor yielded instead of a DataFrame."""
+    return InvalidArgumentError(f"it must yield pandas DataFrames, got a {type(result).__name__}")
+
+
+def no_named_row(result: object) -> InvalidArgumentError:
+    """Return the error for what a processor yielded instead of a ``Row`` with named fields."""
+    shown = "a Row without names" if isinstance(result, Row) else f"a {type(result).__name__}"
+    return InvalidArgumentError(f"it must yield Rows with named fields, such as Row(key=..., n=...), got {shown}")
 
 
 class Outputs:
@@ -65,20 +89,21 @@ class Outputs:
         self._options = options or WorkerOptions()
         self._wrong_result = wrong_result
         self._not_late = not_late
-        self._frames: list[tuple[pd.DataFrame, Call]] = []
+        self._frames: list[tuple[FrameArrays, Call]] = []
         self._values: list[tuple[tuple[Any, ...], Call]] = []
-        self._dicts: list[tuple[dict[str, Any], Call]] = []
+        self._is_flat = not any(pa.types.is_nested(field.type) for field in schema)
+        self._names: list[str] = []  # of the fields of all rows
+        self._named: list[tuple[tuple[Any, ...], Call]] = []
+        self._dicts: list[tuple[dict[str, Any], Call]] = []  # rows after one with other fields, and nested rows
         self._pending = 0
         self._tables: list[pa.Table] = []
 
     def add_frame(self, frame: pd.DataFrame, call: Call) -> None:
         """Add a copy of a frame that a function yielded; the function may go on to change its own."""
         if not isinstance(frame, pd.DataFrame):
-            raise self._wrong_result(
-                call, InvalidArgumentError(f"it must yield pandas DataFrames, got a {type(frame).__name__}")
-            )
+            raise self._wrong_result(call, no_frame(frame))
         if len(frame):
-            self._frames.append((frame.copy(), call))
+            self._frames.append((FrameArrays.of(frame), call))
             self._count(len(frame))
 
     def add_values(self, values: tuple[Any, ...], call: Call) -> None:
@@ -88,13 +113,15 @@ class Outputs:
 
     def add_row(self, row: Row, call: Call) -> None:
         """Add a ``Row`` that a function yielded; its fields are matched by name, as Spark does."""
-        if not isinstance(row, Row) or not hasattr(row, "__fields__"):
-            shown = "a Row without names" if isinstance(row, Row) else f"a {type(row).__name__}"
-            raise self._wrong_result(
-                call,
-                InvalidArgumentError(f"it must yield Rows with named fields, such as Row(key=..., n=...), got {shown}"),
-            )
-        self._dicts.append((row.asDict(recursive=True), call))
+        names = getattr(row, "__fields__", None) if isinstance(row, Row) else None
+        if names is None:
+            raise self._wrong_result(call, no_named_row(row))
+        if not self._named:
+            self._names = names
+        if self._is_flat and not self._dicts and names == self._names:
+            self._named.append((tuple(row), call))
+        else:
+            self._dicts.append((row.asDict(recursive=True), call))
         self._count(1)
 
     def add_table(self, table: pa.Table) -> None:
@@ -115,12 +142,14 @@ class Outputs:
             self._flush()
 
     def _flush(self) -> None:
-        frames, values, dicts = self._frames, self._values, self._dicts
-        self._frames, self._values, self._dicts, self._pending = [], [], [], 0
+        frames, values, named, dicts = self._frames, self._values, self._named, self._dicts
+        self._frames, self._values, self._named, self._dicts, self._pending = [], [], [], [], 0
         if frames:
-            self._add(frames, lambda each: to_arrow(each, self._schema, self._timezone, self._options))
+            self._add(frames, lambda each: to_arrow(joined_frames(each), self._schema, self._timezone, self._options))
         if values:
             self._add(values, lambda each: rows_to_arrow(each, self._schema, self._timezone))
+        if named:
+            self._add(named, lambda each: named_rows_to_arrow(each, self._names, self._schema))
         if dicts:
             self._add(dicts, lambda each: dicts_to_arrow(each, self._schema))
 

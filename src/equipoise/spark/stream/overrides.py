@@ -7,7 +7,7 @@ import msgspec
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, LogBrokenError
 from equipoise.plan import Plan
-from equipoise.spark.stream.next_plan import HASH
+from equipoise.spark.stream.planning import HASH
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
@@ -16,7 +16,7 @@ from equipoise.storage import Storage
 class Overridable:
     """Methods that override the plan; overrides are files in the checkpoint, so any process can make them.
 
-    They take effect with the batch after the next.
+    They take effect with the next batch that has not begun.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -57,7 +57,7 @@ class Overridable:
 
     @property
     def plan(self) -> Plan:
-        """The plan of the next batch."""
+        """The plan of the last committed batch."""
         return self._checkpoint.plan(self._plan_name())
 
     def _plan_name(self) -> str:
@@ -66,7 +66,7 @@ class Overridable:
             raise LogBrokenError(
                 f"the query in {self._checkpoint.storage.location} has not committed a version yet; wait for one"
             )
-        return last.next_plan
+        return last.plan
 
     def _override(self, **overridden: Any) -> None:
         self._checkpoint.override(msgspec.structs.replace(self._checkpoint.overrides(), **overridden))

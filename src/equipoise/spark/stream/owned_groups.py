@@ -1,9 +1,9 @@
 """Read and write the key groups of one task, and move keys between groups if the plan has changed."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Self
 
 from equipoise.failpoints import failpoint
@@ -11,10 +11,12 @@ from equipoise.names import unique_name
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.state.cache import GroupCache
+from equipoise.state.cached_blocks import BlockReader
 from equipoise.state.cached_entries import CacheReader
 from equipoise.state.catch_up import reading
 from equipoise.state.commit import Snapshot
 from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
+from equipoise.state.entry_columns import EntryColumns, Pair
 from equipoise.state.group_table import Chain, GroupTable
 from equipoise.state.log import CommitLog
 from equipoise.state.ownership import fingerprint_of
@@ -79,6 +81,7 @@ class OwnedGroups:
         self._owned = frozenset(owned)
         self._waiting = owned[::-1]
         self._open: dict[int, OpenGroup] = {}
+        self._moved_bytes, self._moved_seconds = 0, 0.0
         self._files = ExitStack()
         self._written: dict[str, Written] = {}
         self._changes: SectionWriter | None = None
@@ -101,7 +104,7 @@ class OwnedGroups:
                 raise AssertionError(
                     f"key group {self._batch_spec.groups[number]} was sent to a task that does not own it"
                 )
-            self._open[number] = self._opened(number)
+            self._open[number] = self._received(number)
         return self._open[number].view
 
     def finish_before(self, number: int, manifest: Manifest) -> None:
@@ -115,6 +118,7 @@ class OwnedGroups:
         failpoint("task.before-files")
         self._files.close()
         manifest.files = [each.stored_as(path) for path, each in self._written.items()]
+        manifest.moved_bytes, manifest.moved_seconds = self._moved_bytes, self._moved_seconds
         failpoint("task.after-files")
 
     def _finish(self, number: int, manifest: Manifest) -> None:
@@ -122,14 +126,14 @@ class OwnedGroups:
         if number not in self._open:
             if not self._must_run(name):
                 return
-            self._open[number] = self._opened(number)
+            self._open[number] = self._received(number)
         group = self._open.pop(number)
         with group.open:
             if self._batch_spec.has_clock and not self._batch_spec.initial:  # due timers fire with the first batch
-                start = time.perf_counter()
+                start = perf_counter()
                 self._expire(group.view)
                 purge_expired(group.view, self._batch_spec.time_ms, _PURGED_AT_A_TIME)
-                self._meter.add_seconds(number, time.perf_counter() - start)
+                self._meter.add_seconds(number, perf_counter() - start)
             if self._batch_spec.removed_tags:
                 self._delete_removed(group.view)
             self._write(group, manifest)
@@ -158,7 +162,7 @@ class OwnedGroups:
         if group.name in self._batch_spec.snapshots and not isinstance(group.reader, EmptyReader):
             if self._snapshots is None:
                 self._snapshots = self._writer("snapshots", SNAPSHOT)
-            section = self._snapshots.add(group.name, group.reader.entries())
+            section = self._snapshots.add(group.name, _content(group.reader))
             failpoint("task.in-snapshot")
             manifest.snapshots[group.name] = Snapshot(self._batch_spec.recent[group.name].version, section)
 
@@ -167,6 +171,16 @@ class OwnedGroups:
         self._written[path] = self._files.enter_context(self._storage.writing(path))
         return SectionWriter(self._written[path], kind, path)
 
+    def _received(self, number: int) -> OpenGroup:
+        """Open a group, and measure what it takes to receive state."""
+        if number not in self._batch_spec.arrivals:
+            return self._opened(number)
+        start = perf_counter()
+        group = self._opened(number)
+        self._moved_seconds += perf_counter() - start
+        self._moved_bytes += group.reader.size_bytes
+        return group
+
     def _opened(self, number: int) -> OpenGroup:
         batch_spec, name = self._batch_spec, self._batch_spec.groups[number]
         source = batch_spec.handover.isolated.get(name)
@@ -174,7 +188,7 @@ class OwnedGroups:
             view, fingerprint = GroupTransaction(EmptyReader()), fingerprint_of(name)
             assert fingerprint is not None  # noqa: S101 - this tells the type checker
             with ExitStack() as reading_source:
-                _copy(self._reader(source, reading_source), fingerprint_prefix(fingerprint), view)
+                self._moved_bytes += _copy(self._reader(source, reading_source), fingerprint_prefix(fingerprint), view)
             failpoint("task.in-migration")
             return OpenGroup(number, name, view, EmptyReader(), True, ExitStack())
         with ExitStack() as stack:
@@ -186,7 +200,7 @@ class OwnedGroups:
                         view.delete(each)
             for folded in batch_spec.handover.folded.get(name, ()):
                 with ExitStack() as reading_folded:
-                    _copy(self._reader(folded, reading_folded), _ENTRIES, view)
+                    self._moved_bytes += _copy(self._reader(folded, reading_folded), _ENTRIES, view)
                 failpoint("task.in-migration")
             return OpenGroup(number, name, view, reader, False, stack.pop_all())
 
@@ -206,8 +220,22 @@ class OwnedGroups:
                     view.delete(each)
 
 
-def _copy(reader: CacheReader, prefix: bytes, view: GroupTransaction) -> None:
+def _content(reader: CacheReader) -> Iterator[Pair | EntryColumns]:
+    """Yield all entries, in columns where the reader has them."""
+    if not isinstance(reader, BlockReader):
+        yield from reader.entries()
+        return
+    for frame in reader.frames():
+        yield from frame.others
+        yield frame.columns
+
+
+def _copy(reader: CacheReader, prefix: bytes, view: GroupTransaction) -> int:
+    """Copy entries, and return their bytes."""
+    size = 0
     for key, value in reader.scan(prefix):
+        size += len(key) + len(value)
         view.put(key, value)
         for index in companions(key, value):
             view.put(index, b"")
+    return size

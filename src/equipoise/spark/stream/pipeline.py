@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from equipoise.errors import InvalidArgumentError
-from equipoise.spark.rows.cluster import default_partitions, task_slots
+from equipoise.spark.rows.cluster import default_partitions, is_connect, task_slots
 from equipoise.spark.rows.keys import Key, as_column, named_key
 from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
+from equipoise.spark.rows.vector_aggregator import VectorAggregator
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.jobs import Reduction
 from equipoise.spark.stream.options import StreamOptions
@@ -109,13 +110,24 @@ class Pipeline:
     def _finishing(self) -> "Pipeline":
         """Return the pipeline of an aggregate that delivers each key once, when the watermark has passed it."""
         query = self.query
+        if isinstance(query.code.aggregate, VectorAggregator):
+            raise InvalidArgumentError(
+                f"{query.code.name} is a VectorAggregator, which has no timers to finish a key by; use "
+                "outputMode('update'), or an Aggregator"
+            )
         marked = [field.name for field in event_time_columns(self.stream)]
         final_by = next((name for name in query.key if name in marked), None)
         if final_by is None:
+            kinds = [self.stream.schema[name].dataType for name in query.key]
+            on_connect = (
+                " (withColumn of Spark Connect makes a window without event time; select('*', window(...).alias(name)) "
+                "keeps it)"
+            )
+            is_lost = is_connect(self.spark) and any(isinstance(kind, StructType) for kind in kinds)
             raise InvalidArgumentError(
                 "outputMode 'append' delivers a key once, when the watermark has passed it, and the key "
-                f"{', '.join(query.key)} has no event time; group also by the column of withWatermark or by a window "
-                "of it, or use outputMode 'update'"
+                f"{', '.join(query.key)} has no event time{on_connect if is_lost else ''}; group also by the column of "
+                "withWatermark or by a window of it, or use outputMode 'update'"
             )
         if self.stream.isStreaming and query.watermark is None:
             raise InvalidArgumentError(
@@ -186,7 +198,7 @@ def make_pipeline(
     """
     spark = stream.sparkSession
     parsed, arrow = output_schemas(SparkSchemas(spark), output)
-    splits = code.aggregator is not None and options.split and not options.order_by
+    combines = not code.uncombined and options.combine == "auto" and not options.order_by
     watermark = watermark_of(stream)
     query = QueryDefinition(
         key=key.names,
@@ -198,7 +210,7 @@ def make_pipeline(
         timezone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
         worker=WorkerOptions.of_session(spark),
         watermark=watermark,
-        slots=task_slots(spark) if splits else None,
+        slots=task_slots(spark) if combines or options.look == "auto" else None,
         visit_every=visit_every,
         output_event_time=event_time or None,
     )

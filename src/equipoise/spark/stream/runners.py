@@ -5,24 +5,23 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
-from equipoise.readable import fingerprint_text
-from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables, ProcessorFrames
+from equipoise.readable import key_text
+from equipoise.spark.rows.keyed_frames import KeyedBuffers, KeyedFrames, KeyedTables, ProcessorFrames
 from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
-from equipoise.spark.stream.outputs import Call, Outputs
+from equipoise.spark.stream.outputs import NOT_RESULTS, Call, Outputs, no_iterator
 from equipoise.state.codec import KeyCodec
 from equipoise.state.handle import StateHandle
 from equipoise.state.transaction import GroupTransaction
@@ -39,6 +38,9 @@ class StateVariableError(PySparkRuntimeError, InvalidArgumentError):
 class Runner(ABC):
     """Runs one kind of user code."""
 
+    tag_in_columns: int | None = None
+    """Tag of the state variable that is read and written in columns; ``None``: state is read key by key."""
+
     @abstractmethod
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Process sorted rows; yield the number of a key group when all groups below it are done."""
@@ -54,6 +56,24 @@ class Runner(ABC):
 
 RunnerFactory = Callable[[BatchSpec], Runner]
 """Makes the runner of a task."""
+
+
+class _Naming:
+    """Names a call in the error of the user's code; one object for all calls, as making one takes a microsecond."""
+
+    def __init__(self, batch_spec: BatchSpec) -> None:
+        self._batch_spec = batch_spec
+
+    def __call__(self, call: Call) -> Self:
+        self._call = call
+        return self
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, UserFunctionError):  # which names the call
+            raise failed(self._batch_spec, self._call.function, self._call.fingerprint, error) from error
 
 
 class ProcessorRunner(Runner):
@@ -91,9 +111,9 @@ class ProcessorRunner(Runner):
         initial, keyed = self._batch_spec.initial, self._keyed(rows)
         function = self._function("handleInitialState" if initial else "handleInputRows")
         clock, current = time.perf_counter, -1
-        measured: list[tuple[int, int, int, float]] = []
-        handle, shown, counts_partial_buffers = self._handle, self._shown, self._batch_spec.counts_partial_buffers
-        add, call = self._adder(outputs), self._initial if initial else self._input
+        measured: list[tuple[int, int, int, float, int]] = []
+        handle, shown = self._handle, self._shown
+        add, call, naming = self._adder(outputs), self._initial if initial else self._input, _Naming(self._batch_spec)
         for group, fingerprint, encoded, key, frames in keyed:
             if group != current:
                 _report(measured, meter)  # a finished group is written with its measures
@@ -102,27 +122,25 @@ class ProcessorRunner(Runner):
                 current = group
             handle.set_key(fingerprint, encoded)
             start, this = clock(), Call(function, fingerprint)
-            with self._naming(this):
+            with naming(this):
                 for made in self._results(call(shown(key), frames, self._times), this):
                     add(made, this)
             for _ in frames:
                 pass
-            seconds = clock() - start
-            if counts_partial_buffers:
-                seconds += keyed.elsewhere.seconds
-                meter.add_elsewhere(keyed.elsewhere.rows, keyed.elsewhere.seconds)
-            measured.append((group, fingerprint, keyed.rows, seconds))
+            meter.add_combined(keyed.combined, keyed.buffers)
+            received = keyed.rows - keyed.combined + keyed.buffers
+            measured.append((group, fingerprint, keyed.rows, clock() - start, received))
         _report(measured, meter)
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """Call ``handleExpiredTimer`` for each due timer."""
         self._handle.set_group(view)
-        add, function = self._adder(outputs), self._function("handleExpiredTimer")
+        add, function, naming = self._adder(outputs), self._function("handleExpiredTimer"), _Naming(self._batch_spec)
         for fingerprint, encoded, expiry in self._handle.due_timers():
             self._handle.set_key(fingerprint, encoded)
             key = self._timer_key(self._keys.decode_key(encoded))
             this = Call(function, fingerprint)
-            with self._naming(this):
+            with naming(this):
                 made = self._processor.handleExpiredTimer(key, self._times, ExpiredTimerInfo(expiry))
                 for each in self._results(made, this):
                     add(each, this)
@@ -139,6 +157,8 @@ class ProcessorRunner(Runner):
 
     def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
         """Return keys with their rows in the form that the processor takes."""
+        if self._batch_spec.has_buffers:
+            return KeyedBuffers(rows, combined=self._batch_spec.combine.scope == "all")
         if isinstance(self._processor, AggregatorProcessor) and (
             self._batch_spec.initial or self._processor.takes_arrow
         ):
@@ -154,23 +174,11 @@ class ProcessorRunner(Runner):
             return shown, shown
         return key_shower(schema, timezone, PANDAS_NULLS), timer_key_shower(schema, timezone)
 
-    @contextmanager
-    def _naming(self, call: Call) -> Iterator[None]:
-        """Name the call in the error of the user's code."""
-        try:
-            yield
-        except UserFunctionError:
-            raise  # a wrong result, whose error names the call
-        except Exception as error:
-            raise failed(self._batch_spec, call.function, call.fingerprint, error) from error
-
     def _results(self, made: Any, call: Call) -> Iterable[Any]:
-        """Return what a call gave if it can be iterated over: the results of a generator, or a list of them."""
-        if isinstance(made, Iterable) and not isinstance(made, pd.DataFrame | Row | str):
+        """Return the results of a call, if it returned something to iterate over."""
+        if isinstance(made, Iterable) and not isinstance(made, NOT_RESULTS):
             return made
-        shown = "None" if made is None else f"an object of type {type(made).__name__}"
-        error = f"it returned {shown}, expected an iterator; yield the results, or return a list of them, such as []"
-        raise wrong_result(self._batch_spec, call, InvalidArgumentError(error))
+        raise wrong_result(self._batch_spec, call, no_iterator(made))
 
     def _adder(self, outputs: Outputs) -> Callable[[Any, Call], None]:
         """Return the function that adds an output of the processor."""
@@ -240,11 +248,11 @@ def spark_rows(names: Sequence[str]) -> Callable[[Iterable[Any]], Row]:
     return make
 
 
-def _report(measured: list[tuple[int, int, int, float]], meter: LoadMeter) -> None:
+def _report(measured: list[tuple[int, int, int, float, int]], meter: LoadMeter) -> None:
     if measured:
-        groups, fingerprints, rows, seconds = zip(*measured, strict=True)
+        columns = [np.array(column) for column in zip(*measured, strict=True)]
         measured.clear()
-        meter.add(np.array(groups), np.array(fingerprints), np.array(rows), np.array(seconds))
+        meter.add(*columns)
 
 
 def failed(batch_spec: BatchSpec, what: str, fingerprint: int, error: Exception) -> UserFunctionError:
@@ -264,7 +272,7 @@ def _found_by(batch_spec: BatchSpec, fingerprint: int) -> tuple[str, str]:
     columns = ", ".join(_quoted(field["name"]) for field in batch_spec.key_schema["fields"])
     found = f'where("xxhash64({columns}) = {fingerprint}")'
     return (
-        f" for the key with the fingerprint {fingerprint_text(fingerprint)}",
+        f" for the key with the fingerprint {key_text(fingerprint)}",
         f" To see the key, filter the input{' or read_state(checkpoint)' if batch_spec.location else ''} with {found}.",
     )
 

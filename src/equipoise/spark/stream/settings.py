@@ -1,13 +1,14 @@
 """The definition of a query, and everything that its driver knows besides the checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from equipoise.adapt import Combining
+from equipoise.adapt.combining import CombinedBatch
 from equipoise.errors import EquipoiseError, UserFunctionError
-from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.delivery import Sink
@@ -129,7 +130,14 @@ class Settings:
         """Number of partitions unless an override asks for another one."""
         return self.options.first_partitions(1)
 
-    @property
-    def aggregator(self) -> Aggregator | None:
-        """The user's aggregator if its keys may be split."""
-        return self.query.code.aggregator if self.options.split and not self.options.order_by else None
+    def combining(self, experience: Sequence[CombinedBatch] = ()) -> Combining:
+        """Return what decides before each batch which keys are combined."""
+        code, options = self.query.code, self.options
+        refused = code.uncombined or ("orderBy keeps the rows of a key together" if options.order_by else "")
+        return Combining(
+            options.combine,
+            buffer_cost=code.buffer_cost,
+            hot_only=code.hot_only,
+            refused=refused,
+            experience=experience,
+        )

@@ -379,8 +379,10 @@ def copy_once(source: Storage, file: StoredFile, target: Storage, name: str) -> 
     except DamagedError as error:
         raise MismatchError(
             f"{target.at(name)} exists with other bytes than the query committed under this name: another query "
-            "wrote it, or the checkpoint was taken back to an earlier time; give the query a folder of its own, or "
-            "move away the files of the batches that it will deliver again"
+            "wrote it, or the checkpoint was taken back to an earlier time, or a transformation of the output (select, "
+            "where, ...) was added or removed after a part of the batch had been delivered; give the query a folder "
+            "of its own and its transformations of before, or move away the files of the batches that it will deliver "
+            "again"
         ) from error
     target.sync(name)  # its writer may have died before it had synced the name
 

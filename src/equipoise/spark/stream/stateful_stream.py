@@ -46,6 +46,10 @@ _ACTIONS = frozenset({"collect", "count", "first", "head", "show", "tail", "take
 """Methods of a DataFrame that need a result."""
 
 
+class MissingMethodError(InvalidArgumentError, AttributeError):
+    """A method of Spark that a keyed stream does not have; an ``AttributeError``, so that ``hasattr`` is false."""
+
+
 class StatefulStream:
     """The output rows of a keyed operator on a stream, before the query has started.
 
@@ -138,14 +142,14 @@ class StatefulStream:
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _KEYED:
-            raise InvalidArgumentError(
+            raise MissingMethodError(
                 f"{name} needs the rows of several batches, and the output of a keyed operator is delivered batch by "
                 "batch; use balance(stream, *key) for a second keyed operator, or start the query into a table or a "
                 f"topic and call {name} on a DataFrame that reads it, or work on the rows of one batch with "
                 "transform(f) or writeStream.foreachBatch(f)"
             )
         if name in _ACTIONS:
-            raise InvalidArgumentError(
+            raise MissingMethodError(
                 f"{name} needs a result, and this query has not started; start it with writeStream and read its sink"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -20,17 +20,20 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming import datasource as streaming
 from pyspark.sql.types import StructType
 
 from equipoise.state.halves import SparkHalf
 from equipoise.storage import Storage
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _Reader
+except ImportError:  # before Spark 4.2
+    _Reader = object  # type: ignore[misc, assignment]  # a base class without methods
+
 NAME = "equipoise_ticks"
-ENDS_WITH_AVAILABLE_NOW = hasattr(streaming, "SupportsTriggerAvailableNow")
+ENDS_WITH_AVAILABLE_NOW = _Reader is not object
 """Whether the running Spark lets a source decide how many batches ``availableNow`` runs; since 4.2."""
 
-_Reader: Any = getattr(streaming, "SupportsTriggerAvailableNow", object)
 _PACE = 1.0  # seconds without a batch, if the trigger has no interval
 
 Offset = dict[str, int]
@@ -72,7 +75,7 @@ class LastBatch:
         self._path.unlink(missing_ok=True)
 
 
-class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the base class depends on the running Spark
+class TickReader(DataSourceStreamReader, _Reader):
     """Counts the batches without rows that are due.
 
     Parameters
@@ -92,6 +95,7 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
         self._last, self._modes, self._pace = last, modes, pace
         self._ends = False
         self._batch: int | None = None
+        self._known: tuple[int | None, Offset] | None = None  # offset after the last batch of this run, for Spark 4.1
         self._since = 0.0
         self._moved = False
 
@@ -100,8 +104,9 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
         return {"ticks": 0}
 
     def latestOffset(self, *given: Any) -> Offset:  # noqa: N802 - Spark's own name
-        """Return the offset of the next batch; ``given`` is that of the last one, and a limit."""
-        return {"ticks": given[0]["ticks"] + int(self._due())}
+        """Return the offset of the next batch; ``given`` is that of the last one, and a limit, since Spark 4.2."""
+        before = given[0] if given else self._planned()
+        return {"ticks": before["ticks"] + int(self._due())}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's own name
         """Run no more batches for processing-time timers: the query would never end."""
@@ -114,6 +119,14 @@ class TickReader(DataSourceStreamReader, _Reader):  # type: ignore[misc]  # the 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002 - as Spark calls it
         """Return no rows."""
         return iter(())
+
+    def _planned(self) -> Offset:
+        """Return the offset of the last batch, as Spark has recorded it."""
+        batch = self._last.get()
+        if self._known is None or batch != self._known[0]:
+            planned = self._half.last_planned() if batch is None else batch
+            self._known = batch, self.initialOffset() if planned < 0 else self._half.last_source(planned)
+        return self._known[1]
 
     def _due(self) -> bool:
         batch = self._last.get() if self._modes else None

@@ -9,20 +9,34 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.column_aggregator import ColumnAggregator
+from equipoise.spark.rows.column_vectors import ColumnVectors
 from equipoise.spark.rows.schemas import Schemas
+from equipoise.spark.rows.vector_aggregator import VectorAggregator
+from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.group_state import GroupStateProcessor, GroupStateRunner
 from equipoise.spark.stream.row_runner import RowRunner
 from equipoise.spark.stream.runners import FinalAggregateRunner, ProcessorRunner, Runner, RunnerFactory
+from equipoise.spark.stream.vector_aggregates import VectorAggregateRunner, VectorAggregatorProcessor
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Processor = StatefulProcessor | VectorProcessor | Aggregator
-"""The three shapes of user code."""
+Processor = StatefulProcessor | VectorProcessor | Aggregator | VectorAggregator
+"""The four shapes of user code."""
+
+AGGREGATOR_BUFFER = 16.0
+"""Rows that cost as much as a buffer of an ``Aggregator``: a call of ``reduce`` and one of ``merge`` for each."""
+
+VECTOR_BUFFER = 2.0
+"""Rows that cost as much as a buffer of a ``VectorAggregator``."""
+
+COLUMN_BUFFER = 1.2
+"""Rows that cost as much as a buffer which Spark has made."""
 
 Form = Literal["pandas", "rows"]
 """Form of the rows for a ``StatefulProcessor``: frames (``transformWithStateInPandas``) or ``Row`` objects
@@ -98,11 +112,17 @@ class UserCode:
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
         self.aggregator: Aggregator | None = None  # only one that can merge
-        self.aggregate = processor if isinstance(processor, Aggregator) else None
+        self.uncombined = f"{self.name} has no merge"
+        self.buffer_cost = _buffer_cost(processor)
+        self.hot_only = self.buffer_cost == AGGREGATOR_BUFFER
+        self.vector: VectorAggregator | None = None
+        self.aggregate = processor if isinstance(processor, Aggregator | VectorAggregator) else None
         if form == "rows" and not isinstance(processor, StatefulProcessor):
             raise InvalidArgumentError(
                 f"transformWithState needs a StatefulProcessor, got {described_object(processor)}"
             )
+        if isinstance(processor, ColumnAggregator) and final_by is None:
+            processor = ColumnVectors(processor)
         if isinstance(processor, Aggregator):
             schema = schemas.parsed(processor.bufferSchema)
             self._initial = _names(schema)
@@ -112,13 +132,15 @@ class UserCode:
             code = TaskCode(_runner_of(processor, form, final_by), processor, self.name)
             self.runner: RunnerFactory = code
             if isinstance(processor, AggregatorProcessor) and processor.aggregator.can_merge:
-                self.aggregator = code.copy().aggregator
+                self.aggregator, self.uncombined = code.copy().aggregator, ""
             handle = RecordingHandle(schemas.parsed, mode=time_mode, nullable=schemas.nullable_state)
             tried = code.copy()
             tried.init(handle)
             tried.close()
             self.variables: dict[str, VariableSpec] = handle.specs
             self.removed = handle.removed
+        elif isinstance(processor, VectorAggregator):
+            self._take_vectors(schemas, processor, time_mode)
         elif isinstance(processor, VectorProcessor):
             if not hasattr(processor, "stateSchema"):
                 raise InvalidArgumentError(
@@ -131,9 +153,17 @@ class UserCode:
             self.state_arrow = schemas.arrow(processor.stateSchema)
         else:
             raise InvalidArgumentError(
-                "processor must be a StatefulProcessor, a VectorProcessor or an Aggregator, got "
+                "processor must be a StatefulProcessor, a VectorProcessor, an Aggregator or a VectorAggregator, got "
                 f"{described_object(processor)}"
             )
+
+    def _take_vectors(self, schemas: Schemas, processor: VectorAggregator, time_mode: str) -> None:
+        self._initial = _names(schemas.parsed(processor.bufferSchema))
+        code = TaskCode(VectorAggregateRunner, VectorAggregatorProcessor(processor), self.name)
+        self.runner, self.vector, self.uncombined = code, code.copy().aggregator, ""
+        handle = RecordingHandle(schemas.parsed, mode=time_mode, nullable=schemas.nullable_state)
+        handle.getValueState(BUFFER, processor.bufferSchema)
+        self.variables, self.state_arrow = handle.specs, schemas.arrow(processor.bufferSchema)
 
     def initial_columns(self, key: Sequence[str], given: Sequence[str]) -> list[str]:
         """Return the columns of an initial state to use: all for a ``StatefulProcessor``, else those of the state."""
@@ -146,6 +176,12 @@ class UserCode:
                 "column, or rename one"
             )
         return [*key, *self._initial]
+
+
+def _buffer_cost(processor: Processor) -> float:
+    if isinstance(processor, ColumnAggregator):
+        return COLUMN_BUFFER
+    return VECTOR_BUFFER if isinstance(processor, VectorAggregator) else AGGREGATOR_BUFFER
 
 
 def require_processor(given: object) -> None:

@@ -3,7 +3,8 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import compress, pairwise
+from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,9 @@ from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.outputs import Outputs
 from equipoise.spark.stream.runners import Runner, ViewOf, failed_for, naming_function
-from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
+from equipoise.state.byte_columns import ByteColumn, joined, same_strings
+from equipoise.state.entries import split_value, value_head
+from equipoise.state.entry_columns import EntryColumns
 from equipoise.state.transaction import GroupTransaction
 
 STATE = "state"
@@ -112,13 +115,22 @@ class VectorProcessor(ABC):
 
 
 class VectorRunner(Runner):
-    """Runs a ``VectorProcessor``, one call for each record batch."""
+    """Runs a ``VectorProcessor``, one call for each record batch.
+
+    Record batches are joined up to 65,536 rows, unless ``spark.sql.execution.arrow.maxRecordsPerBatch`` is below its
+    default.
+    """
+
+    variable: ClassVar[str] = STATE
+    """Name of the state variable."""
 
     def __init__(self, processor: VectorProcessor, batch_spec: BatchSpec) -> None:
         self._processor = processor
         self._batch_spec = batch_spec
-        self._spec = batch_spec.variables[STATE]
+        self._spec = batch_spec.variables[self.variable]
         self._codec = self._spec.values()
+        self._head = value_head(self._codec.schema)
+        self.tag_in_columns = self._spec.tag
 
     def run(self, rows: Iterator[Runs], view_of: ViewOf, outputs: Outputs, meter: LoadMeter) -> Iterator[int]:
         """Call ``process`` for each record batch."""
@@ -126,13 +138,17 @@ class VectorRunner(Runner):
             yield int(runs.groups[0])
             spans = self._spans(runs, view_of)  # opening groups does not count as work on rows
             start = time.perf_counter()
-            batch = self._key_batch(runs, spans)
+            known = self._known(runs, spans)
+            batch = self._key_batch(runs, known)
             output = self._stored_rows(batch) if self._batch_spec.initial else self._process(batch, runs)
-            self._store(batch, spans)
+            self._store(batch, known, spans)
             if output is not None:
                 outputs.add_table(output)
-            seconds = time.perf_counter() - start
-            meter.add(runs.groups, runs.fingerprints, runs.lengths, runs.lengths * (seconds / runs.rows.num_rows))
+            self._measure(runs, time.perf_counter() - start, meter)
+
+    def _measure(self, runs: Runs, seconds: float, meter: LoadMeter) -> None:
+        """Count rows, and the seconds that they took."""
+        meter.add(runs.groups, runs.fingerprints, runs.lengths, runs.lengths * (seconds / runs.rows.num_rows))
 
     def expire(self, view: GroupTransaction, outputs: Outputs) -> None:
         """A vectorised processor has no timers."""
@@ -158,33 +174,25 @@ class VectorRunner(Runner):
         batch.update(cast(batch.rows.select(batch.state.column_names), batch.state.schema))
         return None
 
-    def _spans(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, list[bytes]]]:
-        """Return the groups of a record batch, each with the entry keys of its runs."""
-        entries = [
-            entry_key(entry_prefix(fingerprint, key), self._spec.tag)
-            for fingerprint, key in zip(runs.fingerprints.tolist(), runs.encoded, strict=True)
-        ]
+    def _spans(self, runs: Runs, view_of: ViewOf) -> list[tuple[GroupTransaction, slice]]:
+        """Return the groups of a record batch, each with its runs."""
         bounds = np.flatnonzero(np.diff(runs.groups)) + 1
-        starts = [0, *bounds.tolist(), len(entries)]
-        return [(view_of(int(runs.groups[first])), entries[first:last]) for first, last in pairwise(starts)]
+        starts = [0, *bounds.tolist(), len(runs)]
+        return [(view_of(int(runs.groups[first])), slice(first, last)) for first, last in pairwise(starts)]
 
-    def _key_batch(self, runs: Runs, spans: list[tuple[GroupTransaction, list[bytes]]]) -> KeyBatch:
+    def _known(self, runs: Runs, spans: list[tuple[GroupTransaction, slice]]) -> EntryColumns:
+        """Return the stored values of the keys, ``deleted`` where there is none."""
+        keys, fingerprints = runs.encoded_column, runs.fingerprints.view(np.uint64)
+        found = [view.find(self._spec.tag, fingerprints[here], keys.taken(here)) for view, here in spans]
+        values, exists = joined([each for each, _ in found]), np.concatenate([each for _, each in found])
+        return EntryColumns(self._spec.tag, fingerprints, keys, values, ~exists)
+
+    def _key_batch(self, runs: Runs, known: EntryColumns) -> KeyBatch:
         batch_spec = self._batch_spec
-        stored = [value for view, keys in spans for value in view.get_many(keys)]
-        payloads = [None if value is None else self._alive(value) for value in stored]
-        exists = np.fromiter((payload is not None for payload in payloads), bool, len(payloads))
-        values = [self._codec.decode(*payload) for payload in payloads if payload is not None]
-        schema = self._batch_spec.state_schema
-        assert schema is not None  # noqa: S101 - this tells the type checker
-        place = pa.array(np.where(exists, np.cumsum(exists) - 1, 0), mask=~exists)
-        columns = list(zip(*values, strict=True)) or [()] * len(schema)
-        known = [state_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        state = pa.Table.from_arrays([column.take(place) for column in known], schema=schema)
-        first = pa.array(runs.starts[:-1])
+        state, exists = self._state(known)
         names = [runs.rows.schema.field(field).name for field in batch_spec.key_fields]
-        keys = pa.Table.from_batches([runs.rows.select(names)]).take(first)
         return KeyBatch(
-            keys,
+            pa.Table.from_arrays(runs.key_columns, schema=runs.rows.select(names).schema),
             pa.Table.from_batches([runs.rows]),
             runs.starts,
             state,
@@ -194,28 +202,55 @@ class VectorRunner(Runner):
             watermark_ms=batch_spec.watermark_ms,
         )
 
+    def _state(self, known: EntryColumns) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """Return the states of the keys, NULL where there is none, and which exist."""
+        schema = self._batch_spec.state_schema
+        assert schema is not None  # noqa: S101 - this tells the type checker
+        exists = ~known.deleted
+        values = known.values.taken(exists)
+        columns = self._decoded(values)
+        if columns is None:  # other types, earlier schemas, or an expiry: value by value
+            stored = iter(values.strings())
+            payloads = [self._alive(next(stored)) if there else None for there in exists.tolist()]
+            exists = np.fromiter((payload is not None for payload in payloads), bool, len(payloads))
+            rows = [self._codec.decode(*payload) for payload in payloads if payload is not None]
+            split = list(zip(*rows, strict=True)) or [()] * len(schema)
+            columns = [state_array(column, field.type) for column, field in zip(split, schema, strict=True)]
+        if not exists.all():
+            place = pa.array(np.where(exists, np.cumsum(exists) - 1, 0), mask=~exists)
+            columns = [column.take(place) for column in columns]
+        return pa.Table.from_arrays(columns, schema=schema), exists
+
+    def _decoded(self, values: ByteColumn) -> list[pa.Array] | None:
+        """Return the columns of stored values that have the current schema and plain types; ``None`` for others."""
+        payloads = values.after(self._head)
+        return None if payloads is None else self._codec.in_columns.decode(payloads)
+
     def _alive(self, value: bytes) -> tuple[bytes, int] | None:
         """Return the payload and the number of its schema, unless the value has expired."""
         expiry, payload, schema = split_value(value)
         return (payload, schema) if expiry is None or expiry > self._batch_spec.time_ms else None
 
-    def _store(self, batch: KeyBatch, spans: list[tuple[GroupTransaction, list[bytes]]]) -> None:
-        if batch.updated is None and not batch.removed.any():
-            return
-        values: list[bytes] = []
-        if batch.updated is not None:
-            columns = [plain_values(column) for column in batch.updated.columns]
-            encoded = self._codec.encode_many(list(zip(*columns, strict=True)))
-            values = [with_expiry(payload, None, self._codec.schema) for payload in encoded]
-        removed = batch.removed.tolist()
-        at = 0
-        for view, keys in spans:
-            here = slice(at, at + len(keys))
-            if values:
-                view.put_many(zip(keys, values[here], strict=True))
-            for key in compress(keys, removed[here]):
-                view.delete(key)
-            at = here.stop
+    def _store(self, batch: KeyBatch, known: EntryColumns, spans: list[tuple[GroupTransaction, slice]]) -> None:
+        """Store what differs from the known values."""
+        removed = batch.removed & ~known.deleted
+        if batch.updated is None:
+            values, changed = known.values, removed
+        else:
+            values = self._encoded(batch.updated)
+            changed = removed | (~batch.removed & (known.deleted | ~same_strings(known.values, values)))
+        entries = EntryColumns(known.tag, known.fingerprints, known.keys, values, batch.removed)
+        for view, here in spans:
+            of_group = entries.taken(here)
+            view.store(of_group if changed[here].all() else of_group.taken(changed[here]))
+
+    def _encoded(self, states: pa.Table) -> ByteColumn:
+        encoded = self._codec.in_columns.encode(states.columns, self._head)
+        if encoded is None:
+            columns = [plain_values(column) for column in states.columns]
+            rows = self._codec.encode_many(list(zip(*columns, strict=True)))
+            encoded = ByteColumn.of([self._head + payload for payload in rows])
+        return encoded
 
     def _failed(self, runs: Runs, error: Exception) -> UserFunctionError:
         first, last = (fingerprint_text(int(runs.fingerprints[at])) for at in (0, -1))
@@ -234,15 +269,15 @@ def _shaped(output: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = set(schema.names) - set(output.column_names)
     if missing:
         raise InvalidArgumentError(
-            f"process gave columns {output.column_names}, but outputSchema has {schema.names}; "
+            f"process gave columns {output.column_names}, but the output schema has {schema.names}; "
             f"{', '.join(sorted(missing))} missing, give a column for each"
         )
     try:
         return cast(output.select(schema.names), schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidArgumentError(
-            f"process gave {_types(output.select(schema.names).schema)}, which does not fit outputSchema, "
-            f"{_types(schema)}: {error}; cast it in process, or change outputSchema"
+            f"process gave {_types(output.select(schema.names).schema)}, which does not fit the output schema, "
+            f"{_types(schema)}: {error}; cast it in process, or change the schema"
         ) from error
 
 

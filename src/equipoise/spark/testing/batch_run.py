@@ -24,6 +24,7 @@ from equipoise.errors import CheckError, FencedError, InvalidArgumentError
 from equipoise.spark.stream.local import LocalQuery, LocalSchemas, SchemaLike
 from equipoise.spark.stream.user_code import Processor
 from equipoise.spark.testing.output_rows import rows_of
+from equipoise.state.kinds import short
 
 _OTHERS = ("spool.", "compact.", "driver.before-list", "driver.after-list", "driver.late-commit")
 _AT_START = ("driver.in-claim", "driver.in-sweep")
@@ -75,7 +76,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Another number of partitions; it takes effect with the batch after the next, as ``query.rescale``.
+    """Another number of partitions from the next batch on, as by ``query.rescale``.
 
     Parameters
     ----------
@@ -179,6 +180,10 @@ def run_batches(
     >>> run == run_batches(*arguments, [first, second], form="rows")
     True
     """
+    if own := sorted({"checkpointLocation", "clock"} & set(options)):
+        raise InvalidArgumentError(
+            f"run_batches sets {own[0]} itself; use Advance for the clock, LocalQuery for a checkpoint that stays"
+        )
     schema = LocalSchemas("UTC").arrow(inputSchema)
     with tempfile.TemporaryDirectory(prefix="equipoise-") as folder:
         now_ms = [0]
@@ -241,8 +246,8 @@ class _Story:
 
     def run(self, rows: pa.Table, faults: Sequence[Crash | Pause]) -> None:
         """Run the next batch through its faults."""
-        self._partitions.append(self.driver.plan.partitions)
         self._process(rows, faults)
+        self._partitions.append(self.driver.plan.partitions)
         if len(self._delivered) != len(self._partitions):
             raise CheckError(
                 f"{len(self._partitions)} batches ran and {len(self._delivered)} were delivered; this is an error of "
@@ -333,9 +338,22 @@ def _at(fault: Crash | Pause, count: int, happen: Callable[[], None]) -> Iterato
         )
 
 
+def _require_batch(rows: object) -> None:
+    """Refuse a step that is neither a fault nor a batch, and rows without names."""
+    if isinstance(rows, Row | str) or not isinstance(rows, Sequence):
+        raise InvalidArgumentError(
+            f"a step is Crash(...), Pause(...), Rescale(...), Advance(...) or a batch, got {short(rows)}; a batch is a "
+            "DataFrame, an Arrow table or a list of rows, also if it has one row"
+        )
+    for row in rows:
+        if not isinstance(row, Mapping) and not (isinstance(row, Row) and hasattr(row, "__fields__")):
+            raise InvalidArgumentError(f"the rows of a batch are dicts or Rows with named fields, got {short(row)}")
+
+
 def _table(rows: Batch, schema: pa.Schema) -> pd.DataFrame | pa.Table:
     if isinstance(rows, pd.DataFrame | pa.Table):
         return rows
+    _require_batch(rows)
     dicts = [row.asDict(recursive=True) if isinstance(row, Row) else dict(row) for row in rows]
     for row in dicts:
         if unknown := sorted(set(row) - set(schema.names)):

@@ -15,7 +15,7 @@ from equipoise.spark.stream.local import LocalSchemas, SchemaLike
 from equipoise.spark.stream.runners import StateVariableError, spark_rows
 from equipoise.state.codec import KeyCodec
 from equipoise.state.entries import entry_prefix
-from equipoise.state.handle import RecordingHandle, VariableSpec
+from equipoise.state.handle import Kind, RecordingHandle, VariableSpec
 from equipoise.state.timers import due_timers
 from equipoise.state.transaction import EmptyReader, GroupTransaction
 from equipoise.state.variables import DeletedVariable, ListState, MapState, ValueState
@@ -67,7 +67,6 @@ class LiveHandle(RecordingHandle):
         self._key_schema = None if key_schema is None else schemas.parsed(key_schema)
         self._codecs: dict[str, KeyCodec] = {}
         self._keys: dict[bytes, Any] = {}
-        self._in_init = True
         self._watermark_ms = 0
         self._scope.now_ms = 0
         self._scope.view = GroupTransaction(EmptyReader())
@@ -183,26 +182,19 @@ class LiveHandle(RecordingHandle):
 
     def deleteIfExists(self, stateName: str) -> None:  # noqa: N802, N803 - Spark's own name
         """Remove a variable; in ``init`` only."""
-        self._require_init("deleteIfExists", stateName)
+        self._require_deletable(stateName)
         super().deleteIfExists(stateName)
         if self.variables.pop(stateName, None) is not None:
             self._slots[stateName].delete(stateName)
 
-    def _declare(self, name: str, *declaration: Any) -> VariableSpec:
-        self._require_init("state variables", name)
-        return super()._declare(name, *declaration)
+    def _declare(self, name: str, kind: Kind, *declaration: Any) -> VariableSpec:
+        self._require_declarable(name, kind)
+        return super()._declare(name, kind, *declaration)
 
     def _kept(self, name: str, variable: _V) -> _V:
         self.variables[name] = variable
         self._slots[name] = _Slot(variable)
         return cast("_V", self._slots[name])
-
-    def _require_init(self, what: str, name: str) -> None:
-        if not self._in_init:
-            raise InvalidArgumentError(
-                f"{what}: {name!r} was declared or deleted after init; a query refuses this too, so move the call "
-                "into init"
-            )
 
     def _values(self, key: Any) -> tuple[Any, ...]:
         schema = self._key_schema

@@ -1,6 +1,7 @@
 """Run a ``StatefulProcessor`` for one key at a time without Spark, with the methods of Spark's ``TwsTester``."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -13,6 +14,8 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.spark.rows.arrow_rows import dicts_to_arrow, to_arrow
 from equipoise.spark.rows.pandas_rows import to_pandas
 from equipoise.spark.stream.local import LocalSchemas, SchemaLike
+from equipoise.spark.stream.outputs import NOT_RESULTS, no_frame, no_iterator, no_named_row
+from equipoise.spark.stream.user_code import require_processor
 from equipoise.spark.testing.live_handle import HandleForTests, LiveHandle, unsupported
 from equipoise.spark.testing.output_rows import rows_of
 from equipoise.state.timers import time_mode
@@ -96,6 +99,7 @@ class TwsTester:
         outputStructType: SchemaLike | None = None,  # noqa: N803 - Spark's own name
         keySchema: SchemaLike | None = None,  # noqa: N803 - as Spark names schemas
     ) -> None:
+        require_processor(processor)
         self._mode = time_mode(timeMode)
         if not isinstance(outputMode, str) or outputMode.lower() not in _OUTPUT_MODES:
             raise InvalidArgumentError(f"outputMode must be one of {', '.join(_OUTPUT_MODES)}, got {outputMode!r}")
@@ -122,17 +126,28 @@ class TwsTester:
 
     def test(self, key: Any, input: Iterable[Row]) -> list[Row]:  # noqa: A002 - Spark's own name
         """Run the rows of a key, as ``transformWithState`` does, and return the rows that the processor yields."""
+        if isinstance(input, pd.DataFrame):
+            raise InvalidArgumentError("test takes the rows of the key, and got a DataFrame; use testInPandas")
         self._in_pandas = False
         rows = [row for row in input if self._is_on_time(row)]
-        return self._rows(self._run(key, iter(rows)))
+        made = self._run(key, iter(rows))
+        with self._naming("handleInputRows"):
+            return self._rows(made)
 
     def testInPandas(self, key: Any, input: pd.DataFrame) -> pd.DataFrame:  # noqa: A002, N802 - Spark's own name
         """Run the frame of a key, as ``transformWithStateInPandas`` does, and return what the processor yields."""
+        if not isinstance(input, pd.DataFrame):
+            raise InvalidArgumentError(
+                f"testInPandas takes a DataFrame with the rows of the key, and got a {type(input).__name__}; use test "
+                "for rows"
+            )
         self._in_pandas = True
         if self._event_time is not None:
             on_time = [self._is_on_time(row) for _, row in input.iterrows()]
             input = input[pd.Series(on_time, index=input.index, dtype=bool)]  # noqa: A001 - as above
-        return self._frame(self._run(key, iter([input.reset_index(drop=True)])))
+        made = self._run(key, iter([input.reset_index(drop=True)]))
+        with self._naming("handleInputRows"):
+            return self._frame(made)
 
     def setProcessingTime(self, currentTimeMs: int) -> list[Row] | pd.DataFrame:  # noqa: N802, N803 - Spark's own name
         """Set the processing time, let values expire, fire the due timers, and return what they yield."""
@@ -201,7 +216,7 @@ class TwsTester:
     def _run(self, key: Any, rows: Iterator[Any]) -> list[Any]:
         self._live.begin_batch()
         self._live.set_key(key)
-        return list(self.processor.handleInputRows(self._shown(key), rows, self._times()))
+        return list(self._results("handleInputRows", self._shown(key), rows, self._times()))
 
     def _advance(self, clock: str, now_ms: int) -> list[Row] | pd.DataFrame:
         if now_ms <= self._live.clock:
@@ -214,16 +229,32 @@ class TwsTester:
         for key, expiry in self._live.due_timers():
             self._live.set_key(key)
             arguments = (self._shown(key, of_timer=True), self._times(), ExpiredTimerInfo(expiry))
-            made.extend(self.processor.handleExpiredTimer(*arguments))
+            made.extend(self._results("handleExpiredTimer", *arguments))
             self._live.deleteTimer(expiry)
-        return self._frame(made) if self._in_pandas else self._rows(made)
+        with self._naming("handleExpiredTimer"):
+            return self._frame(made) if self._in_pandas else self._rows(made)
+
+    def _results(self, method: str, *arguments: Any) -> Iterable[Any]:
+        made = getattr(self.processor, method)(*arguments)
+        if isinstance(made, Iterable) and not isinstance(made, NOT_RESULTS):
+            return made
+        with self._naming(method):
+            raise no_iterator(made)
+
+    @contextmanager
+    def _naming(self, method: str) -> Iterator[None]:
+        """Name the method of the processor in the error of a result that does not fit."""
+        try:
+            yield
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(
+                f"{type(self.processor).__name__}.{method} gave a wrong result: {error}"
+            ) from error
 
     def _rows(self, made: list[Any]) -> list[Row]:
         for row in made:
             if not isinstance(row, Row) or not hasattr(row, "__fields__"):
-                raise InvalidArgumentError(
-                    f"the processor must yield Rows with named fields, such as Row(key=..., n=...), got {row!r:.80}"
-                )
+                raise no_named_row(row)
         if self._output is None:
             return made
         table = dicts_to_arrow([row.asDict(recursive=True) for row in made], self._output)
@@ -232,7 +263,7 @@ class TwsTester:
     def _frame(self, made: list[Any]) -> pd.DataFrame:
         for frame in made:
             if not isinstance(frame, pd.DataFrame):
-                raise InvalidArgumentError(f"the processor must yield pandas DataFrames, got {frame!r:.80}")
+                raise no_frame(frame)
         if self._output is not None:
             return to_pandas(to_arrow(made, self._output, _TIMEZONE), _TIMEZONE)
         made = [frame for frame in made if len(frame.columns)]

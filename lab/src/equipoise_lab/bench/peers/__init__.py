@@ -9,7 +9,7 @@ import msgspec
 from equipoise_lab.bench.harness import Context, Report, Result
 from equipoise_lab.bench.peers.curves import all_curves
 from equipoise_lab.bench.peers.markdown_page import as_markdown
-from equipoise_lab.bench.peers.results import Comparison, Results
+from equipoise_lab.bench.peers.results import Comparison, Results, slug, worst_first
 from equipoise_lab.bench.peers.sizes import FULL, QUICK, Sizes
 from equipoise_lab.bench.peers.tables import all_tables
 
@@ -22,7 +22,10 @@ def run(context: Context) -> Result:
 def measured(sizes: Sizes, context: Context) -> Result:
     """Time all contenders on work of the given sizes."""
     results = Results(all_tables(sizes, context), all_curves(sizes, context))
-    metrics = {f"{table.slug}_over_best_peer": table.over_best_peer for table in results.tables}
+    duels = worst_first(results.tables)
+    metrics = {f"{slug(duel.name)}_over_best_peer": duel.ratio.median for duel in duels}
+    whole = [table.whole_over_best_peer for table in results.tables if table.whole_over_best_peer is not None]
+    metrics["whole_over_best_peer"] = max(whole)
     metrics["tables"] = float(len(results.tables))
     metrics["tables_where_a_peer_is_faster"] = float(sum(_loses(table) for table in results.tables))
     return Result(metrics, msgspec.to_builtins(results))

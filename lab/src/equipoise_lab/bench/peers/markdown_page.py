@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from equipoise_lab.bench.harness import Environment, Report, median
-from equipoise_lab.bench.peers.results import Comparison, Curve, Results
+from equipoise_lab.bench.peers.results import Comparison, Curve, Results, worst_first
 
 
 def as_markdown(report: Report) -> str:
@@ -20,10 +20,11 @@ def as_markdown(report: Report) -> str:
     parts = [
         "# Side by side with other ways",
         _origin(report.env, quick=bool(report.samples.get("quick"))),
-        "## Ours against the best of the others",
-        _summary(found.tables),
         "## Where another way is faster",
         _losses(found.tables),
+        "## Ours against the best of the others",
+        "The largest ratios come first. A ratio is the median of those of the rounds, with the least and the most.",
+        _summary(found.tables),
     ]
     for table in found.tables:
         parts += [f"## {_title(table.name)}", _title(table.what), _comparison(table)]
@@ -53,17 +54,18 @@ def _rows(heading: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _summary(tables: list[Comparison]) -> str:
     return _rows(
-        ("work", "best of ours", "s", "best of the others", "s", "ours over it"),
+        ("work", "best of ours", "s", "best of the others", "s", "ours over it", "least to most"),
         (
             (
-                table.name,
-                table.best_of_ours,
-                f"{table.time(table.best_of_ours):.2f}",
-                table.best_peer,
-                f"{table.time(table.best_peer):.2f}",
-                f"{table.over_best_peer:.2f}",
+                duel.name,
+                duel.ours,
+                f"{duel.table.time(duel.ours):.2f}",
+                duel.peer,
+                f"{duel.table.time(duel.peer):.2f}",
+                f"{duel.ratio.median:.2f}",
+                f"{duel.ratio.least:.2f} to {duel.ratio.most:.2f}",
             )
-            for table in tables
+            for duel in worst_first(tables)
         ),
     )
 

@@ -1,10 +1,12 @@
 """Results of the comparison with peers: raw seconds, from which everything else is derived."""
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from equipoise_lab.bench.harness import median
+from equipoise_lab.bench.harness import Ratio, median, paired
 
 
 class Comparison(msgspec.Struct):
@@ -20,17 +22,15 @@ class Comparison(msgspec.Struct):
         Names of the contenders that are ours.
     seconds
         Of every contender in every round.
+    whole
+        Names of the contenders that keep every key whole, and so run any function; empty if that is not compared.
     """
 
     name: str
     what: str
     ours: tuple[str, ...]
     seconds: dict[str, list[float]]
-
-    @property
-    def slug(self) -> str:
-        """Name for metrics."""
-        return re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_")
+    whole: tuple[str, ...] = ()
 
     def time(self, name: str) -> float:
         """Median seconds of a contender."""
@@ -52,9 +52,25 @@ class Comparison(msgspec.Struct):
         return min(self.peers, key=self.time)
 
     @property
+    def duels(self) -> list["Duel"]:
+        """Best of ours against the best of the others: of all, and of those that keep keys whole."""
+        every = self._duel(self.name, tuple(self.seconds))
+        return [every, self._duel(f"{self.name}, keys whole", self.whole)] if self.whole else [every]
+
+    @property
     def over_best_peer(self) -> float:
         """Time of the best of ours over that of the best peer; below 1 where ours is faster."""
-        return self.time(self.best_of_ours) / self.time(self.best_peer)
+        return self.duels[0].ratio.median
+
+    @property
+    def whole_over_best_peer(self) -> float | None:
+        """The same among the contenders that keep keys whole; ``None`` if that is not compared."""
+        return self.duels[1].ratio.median if self.whole else None
+
+    def _duel(self, name: str, among: tuple[str, ...]) -> "Duel":
+        ours = min((each for each in self.ours if each in among), key=self.time)
+        peer = min((each for each in self.peers if each in among), key=self.time)
+        return Duel(name, self, ours, peer)
 
     @property
     def families(self) -> dict[str, list[str]]:
@@ -63,6 +79,36 @@ class Comparison(msgspec.Struct):
         for name in self.seconds:
             found.setdefault(re.sub(r" x?\d+$", "", name), []).append(name)
         return found
+
+
+class Duel(NamedTuple):
+    """The best of ours and the best of the others on one piece of work."""
+
+    name: str
+    table: Comparison
+    ours: str
+    peer: str
+
+    @property
+    def ratio(self) -> Ratio:
+        """Time of ours over that of the other in each round; below 1 where ours is faster."""
+        return paired(self.table.seconds[self.ours], self.table.seconds[self.peer])
+
+
+def worst_first(tables: Sequence[Comparison]) -> list[Duel]:
+    """Return the duels of all tables, losses first."""
+    return sorted((duel for table in tables for duel in table.duels), key=lambda duel: -duel.ratio.median)
+
+
+def slug(name: str) -> str:
+    """Return the name of a piece of work for metrics.
+
+    Examples
+    --------
+    >>> slug("grouped Python function, Zipf 1.2")
+    'grouped_python_function_zipf_1_2'
+    """
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 class Point(msgspec.Struct):

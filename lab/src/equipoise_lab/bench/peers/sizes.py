@@ -66,7 +66,7 @@ class Sizes:
 
 FULL = Sizes(
     ideal=3.0,
-    repeats=3,
+    repeats=7,
     skews=(1.2, 0.0),
     rows=30_000,
     keys=300,  # few groups: each costs the real cores milliseconds that no cluster would share
@@ -91,11 +91,11 @@ FULL = Sizes(
     state_batches=6,
     executors=(1, 2, 4),
 )
-"""Takes 43 minutes on two idle cores."""
+"""Takes about an hour and a half on two idle cores."""
 
 QUICK = Sizes(
     ideal=1.0,
-    repeats=1,
+    repeats=3,
     skews=(1.2,),
     rows=10_000,
     keys=100,
@@ -120,4 +120,4 @@ QUICK = Sizes(
     state_batches=3,
     executors=(1, 2),
 )
-"""Sized for three minutes on two idle cores."""
+"""Sized for five minutes on two idle cores."""

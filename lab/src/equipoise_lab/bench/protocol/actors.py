@@ -90,7 +90,10 @@ class Actors:
 
     def ready(self) -> list[Actor]:
         """Actors that could go on now."""
-        return [actor for actor in self.live() if actor.paused_until <= self.step]
+        return [actor for actor in self._all if self._is_ready(actor)]
+
+    def _is_ready(self, actor: Actor) -> bool:
+        return not (actor.is_done or actor.is_dead) and actor.paused_until <= self.step
 
     def kill(self, actors: list[Actor]) -> None:
         """End processes, as by ``kill -9``."""
@@ -119,7 +122,7 @@ class Actors:
         self._quantum -= 1
         fault = self._faults.get(self.step)
         if fault is None:
-            if self._quantum <= 0 and len(self.ready()) > 1:
+            if self._quantum <= 0 and any(each is not actor and self._is_ready(each) for each in self._all):
                 self._yield(actor, "loses its turn")
             return None
         self.note(f"FAULT {fault.kind} at {what}")

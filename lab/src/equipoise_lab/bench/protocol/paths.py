@@ -28,6 +28,8 @@ PATHS = (
     "power cut loses files",
     "stopped",
     "task ends late",
+    "look",
+    "look at random keys",
     "task runs twice",
     "batch delivered again",
     "sink finds its file there",

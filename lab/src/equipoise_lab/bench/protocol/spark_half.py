@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from equipoise.hashing import fingerprint
 from equipoise.state.halves import COMMITS, OFFSETS, SparkHalf
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.store import SimulatedStore
@@ -26,6 +27,12 @@ class ConcurrentUpdateError(Exception):
 def key_of(row: int) -> str:
     """The key of a row, by its number."""
     return random.Random(f"row {row}").choices(KEYS, _SHARES)[0]  # noqa: S311 - the same row has the same key
+
+
+@cache
+def fingerprint_of(key: str) -> int:
+    """The fingerprint of a key; there are few keys, and a simulation asks for each thousands of times."""
+    return fingerprint(key)
 
 
 def later_key_of(row: int) -> str:

@@ -7,13 +7,14 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from equipoise.adapt import Look
 from equipoise.errors import EquipoiseError
 from equipoise.failpoints import failpoint
-from equipoise.hashing import fingerprint
 from equipoise.names import unique_name
 from equipoise.plan import Plan
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
@@ -27,7 +28,7 @@ from equipoise.state.entries import entry_key, entry_prefix, split_value, with_e
 from equipoise.state.ownership import Layout
 from equipoise.storage import Storage
 from equipoise_lab.bench.protocol.actors import Actor, Actors
-from equipoise_lab.bench.protocol.spark_half import Rows, later_key_of
+from equipoise_lab.bench.protocol.spark_half import KEYS, Rows, fingerprint_of, later_key_of
 
 EXECUTORS = 2
 _SECONDS_A_ROW = 0.001
@@ -62,6 +63,20 @@ class SimulatedJobs:
         """Run a task for every partition."""
         pairs = rows.pairs()
         return [self._task(pairs, plan, batch_spec, partition) for partition in range(plan.partitions)]
+
+    def look(self, rows: "Rows | SimulatedOutput", wanted: int, expected: int, *, late_ms: int) -> Look | str:  # noqa: ARG002 - as above
+        """Look at the batch, or at random keys: no result may depend on what a look finds."""
+        drawn = self._draw.random()
+        if drawn < 0.2:
+            raise OSError("simulated failure of a look")
+        if drawn < 0.3:
+            return "simulated refusal"
+        keys = [key for key, _ in rows.pairs()] if drawn < 0.6 else self._draw.choices(KEYS, k=self._draw.randint(0, 9))
+        self._actors.count("look" if drawn < 0.6 else "look at random keys")
+        return Look.of([fingerprint_of(key) for key in keys], seconds=0.001)
+
+    def release(self) -> None:
+        """Do nothing: a look keeps nothing."""
 
     def read(self, rows: "Rows | SimulatedOutput") -> None:
         """Do nothing: the simulation has no event time."""
@@ -153,7 +168,7 @@ def run_task(rows: Pairs, plan: Plan, batch_spec: BatchSpec, partition: int, sto
             view.put(where, with_expiry(json.dumps(seen).encode(), None))
             outputs.append([batch_spec.batch, key, len(seen), seen[-1]])
             count = np.array([len(numbers)])
-            meter.add(np.array([number]), np.array([fingerprint(key)]), count, count * _SECONDS_A_ROW)
+            meter.add(np.array([number]), np.array([fingerprint_of(key)]), count, count * _SECONDS_A_ROW)
         groups.finish(manifest)
     if outputs:
         manifest.outputs = [_write(storage, batch_spec.version, outputs)]
@@ -169,14 +184,15 @@ def _runs(rows: Pairs, plan: Plan, partition: int) -> list[tuple[int, str, list[
         by_key.setdefault(key, []).append(number)
     if not by_key:
         return []
-    groups = group_numbers(plan, np.array([fingerprint(key) for key in by_key], dtype=np.int64))
+    groups = group_numbers(plan, np.array([fingerprint_of(key) for key in by_key], dtype=np.int64))
     owners = Layout(plan).owners[groups]
     runs = zip(groups.tolist(), by_key, by_key.values(), owners.tolist(), strict=True)
     return sorted((group, key, numbers) for group, key, numbers, owner in runs if owner == partition)
 
 
+@cache
 def _entry(key: str) -> bytes:
-    return entry_key(entry_prefix(fingerprint(key), key.encode()), 1)
+    return entry_key(entry_prefix(fingerprint_of(key), key.encode()), 1)
 
 
 class SimulatedCache:
@@ -196,6 +212,9 @@ class SimulatedCache:
 
 class SimulatedGroup:
     """The copy of one key group; it changes in one step, as a transaction of LMDB does."""
+
+    tag: int | None = None
+    """Entries are kept one by one, not in columns."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

@@ -16,11 +16,10 @@ import numpy as np
 from equipoise import failpoints, names
 from equipoise.adapt import Policy
 from equipoise.errors import DamagedError, FencedError, LogBrokenError, StorageError
-from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Problem, Proposal
 from equipoise.spark.stream import engine as engine_module
-from equipoise.spark.stream import sinks
+from equipoise.spark.stream import owned_groups, planning, sinks
 from equipoise.spark.stream.delivery import Sink
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.opening import Stage, open_query, release_all
@@ -45,7 +44,7 @@ from equipoise_lab.bench.protocol.checker import (
 )
 from equipoise_lab.bench.protocol.lost_half import lose_half
 from equipoise_lab.bench.protocol.schedule import Schedule
-from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdateError, Rows, SimulatedSpark
+from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdateError, Rows, SimulatedSpark, fingerprint_of
 from equipoise_lab.bench.protocol.store import SimulatedStore
 from equipoise_lab.bench.protocol.tasks import RandomTransformation, SimulatedJobs, SimulatedOutput
 
@@ -77,7 +76,7 @@ class Restless(Planner):
         turn = problem.previous.version + 1
         tail = (np.arange(problem.previous.tail_groups) + turn) % problem.partitions
         chosen = [KEYS[(turn * 3 + step) % len(KEYS)] for step in range(turn % 3)]
-        isolated = {fingerprint(key): (turn + place) % problem.partitions for place, key in enumerate(chosen)}
+        isolated = {fingerprint_of(key): (turn + place) % problem.partitions for place, key in enumerate(chosen)}
         return Proposal(tail.astype(np.int32), isolated, f"turn {turn}")
 
 
@@ -104,6 +103,7 @@ class World:
         self._partitions: set[int] = set()
         self._copy: tuple[int, dict[str, bytes]] | None = None
         self._swapped: tuple[str, bytes] | None = None
+        self._unswapped: dict[str, int] = {}  # plans that were swapped once, with the last driver that may have seen it
         self._lost: dict[str, bytes] | None = None  # the checkpoint before one of its halves was lost
 
     def run(self) -> None:
@@ -137,25 +137,26 @@ class World:
 
     def _start_somebody(self) -> None:
         self._drivers += 1
-        if self._drivers > _MOST_DRIVERS:
+        number = self._drivers
+        if number > _MOST_DRIVERS:
             raise ViolationError(f"after {_MOST_DRIVERS} starts the batches are not done")
         if self._draw.random() < 0.15 and self.storage.exists("query"):
-            self.actors.spawn(Actor(f"compaction {self._drivers}", self._compact))
+            self.actors.spawn(Actor(f"compaction {number}", lambda: self._compact(number)))
         else:
-            self.actors.spawn(Actor(f"driver {self._drivers}", self._drive))
+            self.actors.spawn(Actor(f"driver {number}", lambda: self._drive(number)))
 
-    def _compact(self) -> None:
+    def _compact(self, number: int) -> None:
         try:
             folder = stage_folder(self.storage, self._draw.randint(1, self.schedule.stages))
             done = compact(folder if folder.exists("query") else self.storage, take_over=True)
             self.actors.count("compaction folds" if done.folded else "compaction finds nothing to fold")
         except (StorageError, FencedError, OSError) as error:
-            self._end(error)
+            self._end(error, number)
 
-    def _drive(self) -> None:
+    def _drive(self, number: int) -> None:
         """One driver, from its start to its end."""
         assert self.actors.current is not None  # noqa: S101 - this tells the type checker
-        actor, draw = self.actors.current, random.Random(f"driver {self.schedule.seed} {self._drivers}")  # noqa: S311 - as above
+        actor, draw = self.actors.current, random.Random(f"driver {self.schedule.seed} {number}")  # noqa: S311 - as above
         try:
             stages: list[Stage[Any]] = [
                 Stage(_query(), self._options(), lambda settings: self._jobs(settings, draw))
@@ -183,7 +184,7 @@ class World:
                     self.actors.count("delivered on stop")
             release_all([opened.settings.epoch, *opened.later])
         except (StorageError, FencedError, ConcurrentUpdateError, DamagedError, LogBrokenError, OSError) as error:
-            self._end(error)
+            self._end(error, number)
 
     def _batch(self, engine: Engine[Any], rows: Rows, batch: int) -> None:
         with self._looking():
@@ -197,14 +198,15 @@ class World:
         if self._draw.random() < 0.4:
             Checkpoint(self.storage).override(Overrides(partitions=self._draw.randint(1, 3)))
 
-    def _end(self, error: Exception) -> None:
+    def _end(self, error: Exception, number: int) -> None:
         """A driver ends loudly; only some reasons are good ones."""
         self.actors.note(f"ends: {type(error).__name__} {error}")
         if isinstance(error, DamagedError):
-            if self._swapped is None:
-                raise error
+            if self._swapped is not None:
+                self._unswap()
+            elif not any(path in str(error) and number <= last for path, last in self._unswapped.items()):
+                raise error  # else the driver paused after it had read the plan, which has been restored since
             self.actors.count("swapped plan refused")
-            self._unswap()
         if isinstance(error, LogBrokenError):
             if self._lost is None:
                 raise error
@@ -218,6 +220,7 @@ class World:
             policy=Policy(planner=Restless(), load="rows"),
             tailGroups=TAIL_GROUPS,
             retain=RETAIN,
+            look="always",
         )
 
     def _jobs(self, settings: Settings, draw: random.Random) -> SimulatedJobs:
@@ -316,6 +319,8 @@ class World:
     def _restore(self, batch: int, files: dict[str, bytes]) -> None:
         """Restore a copy, and move away later files of the sink, as documented."""
         self.actors.count("copy restored")
+        if self._swapped is not None:
+            self._unswapped[self._swapped[0]] = self._drivers
         self._swapped = self._lost = None
         self.store.restore(CHECKPOINT, files)
         self._deliveries = {each: rows for each, rows in self._deliveries.items() if each <= batch}
@@ -331,7 +336,7 @@ class World:
             plans = self.storage.names("plans")
             if head < 0 or self._swapped is not None or self._lost is not None:
                 return
-            used = f"{log.read(head).next_plan}.json"
+            used = f"{log.read(head).plan}.json"
             others = [name for name in plans if name != used]
             if not others or used not in plans:
                 return
@@ -355,6 +360,7 @@ class World:
         assert self._swapped is not None  # noqa: S101 - this tells the type checker
         with self._looking():
             self.storage.write(*self._swapped)
+        self._unswapped[self._swapped[0]] = self._drivers
         self._swapped = None
 
     def _lose_half(self) -> None:
@@ -412,8 +418,8 @@ def run(schedule: Schedule) -> Outcome:
 
 def _query() -> QueryDefinition:
     nothing: Any = SimpleNamespace(
-        aggregator=None, state_arrow=None, variables={}, removed=set()
-    )  # tasks are simulated
+        state_arrow=None, variables={}, removed=set(), uncombined="tasks are simulated", buffer_cost=1.0, hot_only=False
+    )
     return QueryDefinition(
         key=("k",), key_schema={}, code=nothing, time_mode="none", output_schema=None, output_arrow=None
     )
@@ -442,6 +448,9 @@ def _patched(world: World) -> Iterator[None]:
     def name() -> str:
         return f"{draw.getrandbits(128):032x}"
 
+    def seconds() -> float:
+        return world.clock() / 1000
+
     def process() -> list[str | int]:
         return [actors.current.name if actors.current else "world", 1, 1]
 
@@ -453,6 +462,8 @@ def _patched(world: World) -> Iterator[None]:
         mock.patch.object(group_table, "_GROUPS_A_BATCH", 3),
         mock.patch.object(catch_up, "RECENT", 2),
         mock.patch.object(sinks, "_COPIES", 1),
+        mock.patch.object(owned_groups, "perf_counter", seconds),
+        mock.patch.object(planning, "perf_counter", seconds),
         mock.patch.object(failpoints, "watchers", [reached]),
     ):
         yield

@@ -19,7 +19,7 @@ from equipoise_lab.simulate.workloads import drifting_batches
 _SAMPLERS: dict[str, Callable[[int], Sketch]] = {
     "SpaceSaving": SpaceSaving,
     "Lossy Counting": lambda size: LossyCounting(1 / size),
-    "DR": lambda size: DriftHistogram(size // 5, soft_boundary=size),
+    "DR": lambda size: DriftHistogram(size // 5, soft_boundary=size, shift_boundary=1),  # as in their code
 }
 _PIECES = 40
 

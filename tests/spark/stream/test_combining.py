@@ -1,7 +1,9 @@
-"""Keys too hot for a partition are reduced in shards, made whole again when they cool, and no answer changes."""
+"""Rows are reduced before the exchange where that pays, and no answer changes."""
 
 import sys
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,13 +16,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from equipoise import Plan, UserFunctionError, fingerprint
-from equipoise.adapt import Policy
+from equipoise.adapt import Combine, Policy
 from equipoise.readable import fingerprint_text
 from equipoise.spark import Aggregator, LocalQuery, batch_log, read_state
 from equipoise.spark.rows.column_aggregator import Aggregate, ColumnAggregator
+from equipoise.spark.rows.columns import FINGERPRINT, PARTIAL_BUFFER
+from equipoise.spark.rows.keyed_frames import PartialBuffer
+from equipoise.spark.stream.partial_buffers import chunks, combiner
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
+from equipoise_lab.bench.prompt import _batch_spec as microbatch_spec
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -94,29 +100,72 @@ def expected(known, given_rows):
     return sorted(output, key=repr)
 
 
-def test_a_viral_key_is_split_and_made_whole_again(tmp_path):
-    running, known = query(tmp_path), {}
+def measures(folder):
+    return [commit.measures for commit in CommitLog(Storage(str(folder))).kept() if commit.version]
+
+
+@pytest.mark.parametrize("combine", ["auto", "always", "never"])
+def test_a_viral_key_comes_and_goes(tmp_path, combine):
+    running, known = query(tmp_path, combine=combine, batchRows=500, look="always"), {}
     for number, (hot, share) in enumerate([("a", 0.0), *[("a", 0.7)] * 4, *[("b", 0.6)] * 3, *[("a", 0.0)] * 5]):
         rows = batch(hot, share, seed=number)
         assert rows_of(running.process(rows)) == expected(known, rows), number
-    taken = [decision["action"] for decision in decisions(tmp_path)]
-    assert "split" in taken[1]
-    assert "fold" in taken
-    assert not plans(tmp_path)[-1].widths
-    assert max(max(plan.widths.values()) for plan in plans(tmp_path) if plan.widths) == 3
     state = {key[0]: row["buffer"][:2] for key, row in running.state().items()}
     assert state == {key: (len(values), sum(values)) for key, values in known.items()}
+    scopes = [each["combine_scope"] for each in measures(tmp_path)]
+    few = ["none", *["hot"] * 7, *["none"] * 5]
+    assert scopes == {"auto": few, "always": ["all"] * 13, "never": ["none"] * 13}[combine]
 
 
-def test_aggregates_of_columns_tell_null_from_nan_in_a_split_key(tmp_path):
+def test_a_hot_key_is_one_buffer_of_each_map_task(tmp_path):
+    running = query(tmp_path, batchRows=500)
+    for number in range(3):
+        running.process(batch("a", 0.7, seed=number))
+    for each in measures(tmp_path):
+        assert each["combine_scope"] == "hot"
+        assert "1 key with much load" in each["combine"]
+        assert each["rows"] == 2000
+        assert each["hot_keys"][0] == fingerprint("a")
+        assert each["combined_rows"] == each["hot_rows"][0] > 1300
+        assert each["sent_rows"] == sum(each["partition_rows"]) == 2000 - each["combined_rows"] + 4
+        assert each["imbalance_rows"] < 1.25
+    assert not any(plan.widths for plan in plans(tmp_path))
+
+
+def test_keys_that_repeat_often_are_all_combined(tmp_path):
+    running = query(tmp_path, batchRows=500)
+    rows = frame([f"k{i % 10}" for i in range(2000)], range(2000))
+    for _ in range(2):
+        running.process(rows)
+    for each in measures(tmp_path):
+        assert (each["combine_scope"], each["combined_rows"], each["sent_rows"], each["keys"]) == ("all", 2000, 40, 10)
+        assert each["combine"] == "50 rows for each buffer, and a buffer costs as much as 16 rows"
+
+
+def test_a_restart_decides_as_the_running_query_would(tmp_path):
+    stories = {"running": [], "restarted": []}
+    for name, story in stories.items():
+        running = query(tmp_path / name, batchRows=500, look="never")
+        for number, share in enumerate([0.0, 0.0, 0.7, 0.7, 0.0, 0.0]):
+            if name == "restarted":
+                running.close()
+                running = query(tmp_path / name, batchRows=500, look="never")
+            running.process(batch("a", share, seed=number))
+        running.close()
+        story += [(each["combine_scope"], each["combined_rows"]) for each in measures(tmp_path / name)]
+    assert stories["running"] == stories["restarted"]
+    assert [scope for scope, _ in stories["running"]] == ["all", "none", "none", "hot", "hot", "none"]
+
+
+def test_aggregates_of_columns_tell_null_from_nan_in_a_combined_key(tmp_path):
     schema = pa.schema({"k": pa.string(), "x": pa.float64()})
     asked = [Aggregate(function, "x", function) for function in ("count", "sum", "min", "max", "avg")]
     totals = ColumnAggregator(asked, from_arrow_schema(schema))
     output = totals.output_schema(["k"])
     found = {}
-    for splits in (True, False):
-        folder = tmp_path / str(splits)
-        options = {"numPartitions": 4, "tailGroups": 64, "policy": Policy(load="rows"), "split": splits}
+    for combine in ("always", "never"):
+        folder = tmp_path / combine
+        options = {"numPartitions": 4, "tailGroups": 64, "policy": Policy(load="rows"), "combine": combine}
         with LocalQuery(totals, "k", schema, output, str(folder), **options) as running:
             for number in range(4):
                 given_rows = batch("a", 0.7, seed=number)
@@ -125,65 +174,41 @@ def test_aggregates_of_columns_tell_null_from_nan_in_a_split_key(tmp_path):
                     for k, v in given_rows[["k", "v"]].to_numpy()
                 ]
                 table = pa.table({"k": given_rows["k"].tolist(), "x": pa.array(x, pa.float64(), from_pandas=False)})
-                found.setdefault(splits, []).append(sorted(map(repr, running.process_arrow(table).to_pylist())))
-        assert any(plan.widths for plan in plans(folder)) == splits
-    assert found[True] == found[False]
-    assert "nan" in str(found[True])
-    assert "None" in str(found[True])
-
-
-def test_the_work_of_a_split_key_is_counted_once_and_not_as_imbalance(tmp_path):
-    running = query(tmp_path)
-    for number in range(4):
-        running.process(batch("a", 0.7, seed=number))
-    first, *_, last = [commit.measures for commit in CommitLog(Storage(str(tmp_path))).kept() if commit.version]
-    assert first["split_rows"] == 0
-    assert first["rows"] == last["rows"] == 2000
-    assert 1300 < last["split_rows"] < 1500
-    assert sum(last["partition_rows"]) == 2000 - last["split_rows"]
-    assert first["imbalance_rows"] > 2
-    assert last["imbalance_rows"] < 1.25
+                found.setdefault(combine, []).append(sorted(map(repr, running.process_arrow(table).to_pylist())))
+        assert all((each["combined_rows"] > 0) == (combine == "always") for each in measures(folder))
+    assert found["always"] == found["never"]
+    assert "nan" in str(found["always"])
+    assert "None" in str(found["always"])
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"split": False}, {"policy": Policy("advise", load="rows")}, {"placement": "hash"}, {"orderBy": "v"}],
-    ids=["split", "advise", "hash", "orderBy"],
+    [{"combine": "never"}, {"combine": "always", "orderBy": "v"}],
+    ids=["never", "orderBy"],
 )
-def test_nothing_is_split_where_it_is_not_wanted(tmp_path, options):
+def test_nothing_is_combined_where_it_is_not_wanted(tmp_path, options):
     running, known = query(tmp_path, **options), {}
     for number in range(3):
         rows = batch("a", 0.7, seed=number)
         assert rows_of(running.process(rows)) == expected(known, rows)
-    assert not any(plan.widths for plan in plans(tmp_path))
+    assert {each["combined_rows"] for each in measures(tmp_path)} == {0}
+    said = "orderBy keeps the rows of a key together" if "orderBy" in options else "combine='never'"
+    assert {each["combine"] for each in measures(tmp_path)} == {said}
 
 
-def test_a_restart_without_splitting_takes_over(tmp_path):
-    known = {}
-    with query(tmp_path) as running:
-        for number in range(3):
-            rows = batch("a", 0.7, seed=number)
-            assert rows_of(running.process(rows)) == expected(known, rows)
-    assert plans(tmp_path)[-1].widths
-    with query(tmp_path, split=False) as running:
-        for number in range(3, 6):
-            rows = batch("a", 0.7, seed=number)
-            assert rows_of(running.process(rows)) == expected(known, rows)
-    assert not plans(tmp_path)[-1].widths
-
-
-def test_the_watermark_sees_the_rows_of_split_keys(tmp_path):
-    running = query(tmp_path, watermark=("at", 1000), timeMode="eventTime")
+@pytest.mark.parametrize("combine", ["auto", "always"])
+def test_the_watermark_sees_the_rows_of_combined_keys(tmp_path, combine):
+    running = query(tmp_path, watermark=("at", 1000), timeMode="eventTime", combine=combine)
     for number in range(4):
         rows = batch("a", 0.8, seed=number).assign(at=pd.to_datetime(100, unit="s", utc=True))
         rows.loc[rows["k"] == "a", "at"] = pd.to_datetime(1000 * (number + 1), unit="s", utc=True)
         running.process(rows)
     commits = [commit for commit in CommitLog(Storage(str(tmp_path))).kept() if commit.version]
-    assert commits[-1].measures["split_rows"] > 1000
+    assert commits[-1].measures["combined_rows"] > 1000
     assert [commit.next_watermark_ms for commit in commits] == [999_000, 1_999_000, 2_999_000, 3_999_000]
 
 
-def test_a_failing_reduce_of_a_split_key_names_the_key(tmp_path):
+def test_a_failing_reduce_of_a_combined_key_names_the_key(tmp_path):
     running = query(tmp_path)
     for number in range(3):
         running.process(batch("a", 0.7, seed=number))
@@ -208,24 +233,52 @@ def test_a_plan_that_splits_needs_the_key_isolated():
     assert not plan.same_routing(Plan(2, [0, 1], {7: 0, -3: 1}))
 
 
-STEPS = st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integers(1, 6))
-"""Which key is hot, its share, and the number of partitions to ask for."""
-
-
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.floats(0, 1), st.integers(1, 6)), min_size=3, max_size=7),
     st.integers(5, 500),
+    st.sampled_from(["auto", "always", "never"]),
 )
-def test_whatever_is_hot_the_answers_are_those_of_a_plain_loop(tmp_path_factory, story, records):
+def test_whatever_is_hot_the_answers_are_those_of_a_plain_loop(tmp_path_factory, story, records, combine):
     policy = Policy(load="rows", minimum_gain=0.0)
-    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, policy=policy), {}
+    running, known = query(tmp_path_factory.mktemp("story"), batchRows=records, policy=policy, combine=combine), {}
     for number, (hot, share, partitions) in enumerate(story):
         running.rescale(partitions)
         rows = batch(hot, share, rows=400, seed=number)
         assert rows_of(running.process(rows)) == expected(known, rows)
     state = {key[0]: row["buffer"][:2] for key, row in running.state().items()}
     assert state == {key: (len(values), sum(values)) for key, values in known.items()}
+
+
+@pytest.mark.parametrize("combine", [Combine("all"), Combine("hot", keys=(7,))], ids=["all", "hot"])
+def test_a_repeated_map_task_sends_the_same(combine):
+    """Spark takes other rows of a repeated task for a failure."""
+    key = StructType([StructField("k", LongType())]).jsonValue()
+    spec = replace(microbatch_spec(), key_fields=[0], key_schema=key, event_time=2, combine=combine)
+    keys = [7, -1, 7, 8, 7, -1]
+    columns = {"k": keys, "v": range(6), "at": pa.array(range(6), pa.timestamp("us", "UTC")), FINGERPRINT: keys}
+    task = [pa.record_batch(columns)]
+    first, again = (pa.Table.from_batches(combiner(spec, Sums(), BUFFER.jsonValue())(iter(task))) for _ in range(2))
+    assert first == again
+    made = [each and msgspec.msgpack.decode(each, type=PartialBuffer) for each in first[PARTIAL_BUFFER].to_pylist()]
+    if combine.scope == "all":
+        assert first.column_names == ["k", PARTIAL_BUFFER]
+        assert [(k, each.rows) for k, each in zip(first["k"].to_pylist(), made, strict=True)] == [
+            (-1, 2),
+            (7, 3),
+            (8, 1),
+        ]
+    else:
+        assert first.column_names == ["k", "v", "at", PARTIAL_BUFFER]
+        assert [each if each is None else each.rows for each in made] == [None, None, None, 3]
+        assert first["v"].to_pylist() == [1, 3, 5, None]
+    assert {each.latest_event_ms for each in made if each} == {0}
+
+
+def test_a_map_task_reduces_a_bounded_number_of_bytes_at_a_time():
+    batches = [pa.record_batch({FINGERPRINT: [number] * 100}) for number in range(10)]
+    assert [each.num_rows for each in chunks(iter(batches), most_bytes=2000)] == [300, 300, 300, 100]
+    assert list(chunks(iter([batches[0].slice(0, 0)]))) == []
 
 
 class SparkSums(Sums):
@@ -236,20 +289,20 @@ class SparkSums(Sums):
         return super().reduce(buffer, rows.assign(at=0))
 
 
-def test_on_spark_too(feed, ours, spark):
+@pytest.mark.parametrize("combine", ["auto", "always"])
+def test_on_spark_too(feed, ours, spark, combine):
     def rows(number):
         found = batch("ab"[number // 3], 0.85, rows=1200, seed=number)
         return [(k, int(v)) for k, v in found[["k", "v"]].to_numpy()]
 
     source = feed("k string, v long", *(rows(number) for number in range(5)))
     shape = ("k", SparkSums(), "k string, n long, total long, seen string", 4)
-    split = ours(source.stream(), *shape, policy=Policy(load="rows"))
-    whole = ours(source.stream(), *shape, policy=Policy(load="rows"), split=False, checkpoint="whole")
-    assert split.batches == whole.batches
-    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
-    assert told[0].action == "split"
-    assert told[1].imbalance_rows < told[0].imbalance_rows
-    assert any(plan.widths for plan in plans(ours.checkpoint))
+    combined = ours(source.stream(), *shape, policy=Policy(load="rows"), combine=combine, look="always")
+    whole = ours(source.stream(), *shape, policy=Policy(load="rows"), combine="never", checkpoint="whole")
+    assert combined.batches == whole.batches
+    log = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    assert {row.combine_scope for row in log} == {"hot" if combine == "auto" else "all"}
+    assert all(row.combined_rows > 900 and row.imbalance_rows < 1.5 for row in log)
     found = read_state(ours.checkpoint, spark=spark).selectExpr("k", "buffer.n", "buffer.total").collect()
     wanted = source.table().groupBy("k").agg(F.count("*"), F.sum("v")).collect()
     assert sorted(map(tuple, found)) == sorted(map(tuple, wanted))

@@ -1,0 +1,172 @@
+"""Whether to look at a batch before it is placed: the time of looking against the time that looking saves."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, get_args
+
+from equipoise.errors import InvalidArgumentError
+from equipoise.readable import seconds_text
+
+LookMode = Literal["auto", "always", "never"]
+"""When to look at a batch: where it pays, always, or never."""
+
+_WEIGHT = 0.5  # of the latest batch in the averages
+_MARGIN = 1.2  # times its cost a look must save
+_TOLERANCE = 1.05  # imbalance over its bound that no look is expected to cure
+_USUAL = 1 / 8  # part of the batches that bring other hot keys, before any has been seen
+_MEMORY = 0.98  # weight of a batch at the next one, in the part that brought other hot keys
+
+
+class Experience(TypedDict):
+    """What earlier batches have taught: averages of seconds, what a look reached, and how often hot keys change.
+
+    ``cost`` and ``gain`` are the seconds that a look takes and saves, ``stake`` those that a batch loses whose hot keys
+    are others. ``batches`` and ``changes`` count batches, and those with other hot keys, the latest with most weight.
+    """
+
+    cost: float | None
+    gain: float | None
+    reached: float
+    stake: float
+    batches: float
+    changes: float
+
+
+def checked_look(look: object) -> LookMode:
+    """Return ``look``; refuse unknown modes."""
+    for mode in get_args(LookMode):
+        if look == mode:
+            return mode  # type: ignore[no-any-return]  # get_args() loses the type
+    raise InvalidArgumentError(f"look must be one of {', '.join(get_args(LookMode))}, got {look!r}")
+
+
+class Looking:
+    """Compares the measured seconds of looking with the seconds that a look saves.
+
+    The saving of a batch with a look is the time by which its plan shortens the fullest task, against the plan before.
+    Without a look it is the time that a plan for this very batch might have saved: the fullest task as measured,
+    against the least that looks reached so far. So a steady stream stops looking, and one that begins to drift starts
+    again, without any look in between.
+
+    A look also insures against hot keys that change: it is worth their chance, as seen so far, times what such a batch
+    loses, which is what plain hash would lose. So a stream with hot keys is looked at for longer where looks are cheap,
+    and one without any, where hash is level, is not.
+
+    Guarantees
+    ----------
+    - Pure: equal batches in equal order give equal decisions, and a restart continues from the ``experience``.
+    - With ``"auto"`` the first batch with rows is looked at: nothing is known of its keys.
+    - Batches without rows change nothing. A look that failed has cost its time and saved none.
+
+    Parameters
+    ----------
+    mode
+        When to look.
+    experience
+        That of an earlier run; ``None`` for a new query.
+
+    Examples
+    --------
+    >>> looking = Looking("auto")
+    >>> looking.decide()
+    (True, 'nothing is known of the keys yet')
+    >>> seen = {"rows": 90, "look_rows": 90, "look_seconds": 0.1, "promised_seconds": 0.0, "promised_rows": 1.0}
+    >>> looking.note(seen, slots=2)
+    >>> looking.decide()
+    (False, 'a look takes 100 ms and saves 0 s')
+    """
+
+    def __init__(self, mode: LookMode = "auto", experience: Experience | None = None) -> None:
+        self.mode = checked_look(mode)
+        new: Experience = {"cost": None, "gain": None, "reached": 1.0, "stake": 0.0, "batches": 0.0, "changes": 0.0}
+        known = new if experience is None else experience
+        self._cost, self._gain = known["cost"], known["gain"]
+        self._reached = known["reached"]  # imbalance that the last plan made from a look promised
+        self._stake, self._batches, self._changes = known["stake"], known["batches"], known["changes"]
+
+    @property
+    def experience(self) -> Experience:
+        """What the batches so far have taught."""
+        return {
+            "cost": self._cost,
+            "gain": self._gain,
+            "reached": self._reached,
+            "stake": self._stake,
+            "batches": self._batches,
+            "changes": self._changes,
+        }
+
+    def decide(self) -> tuple[bool, str]:
+        """Return whether to look at the next batch, and why."""
+        if self.mode != "auto":
+            return self.mode == "always", f"look={self.mode!r}"
+        if self._gain is None:
+            return True, "nothing is known of the keys yet"
+        cost = self._cost or 0.0
+        chance = (1 + self._changes) / (1 / _USUAL + self._batches)
+        taken, worth = f"a look takes {seconds_text(cost)}", chance * self._stake
+        if self._gain >= worth:
+            return self._gain > _MARGIN * cost, f"{taken} and saves {seconds_text(self._gain)}"
+        lost = f"other hot keys, with a chance of {chance:.0%}, cost {seconds_text(self._stake)}"
+        return worth > _MARGIN * cost, f"{taken}; {lost}"
+
+    def note(self, measures: Mapping[str, Any], slots: int | None) -> None:
+        """Add a batch.
+
+        Parameters
+        ----------
+        measures
+            Measures of the batch.
+        slots
+            Tasks that run at a time; ``None``: all.
+        """
+        if not measures["rows"]:
+            return
+        seconds, saved = measures.get("look_seconds"), 0.0
+        if seconds is None:
+            saved = self._over_least(measures, measures.get("imbalance_rows", 1.0), slots)
+        else:
+            self._cost = _averaged(self._cost, float(seconds))
+            if measures["look_rows"]:
+                saved = float(measures["promised_seconds"])
+                self._reached = float(measures["promised_rows"])
+        stake = self._over_least(measures, measures.get("imbalance_rows_hash") or 1.0, slots)
+        if self._gain is not None:
+            self._batches = _MEMORY * self._batches + 1
+            self._changes = _MEMORY * self._changes + (2 * saved > stake > 0)
+        self._stake = stake if self._gain is None else _averaged(self._stake, stake)
+        self._gain = _averaged(self._gain, saved)
+
+    def _over_least(self, measures: Mapping[str, Any], imbalance: float, slots: int | None) -> float:
+        """Return the seconds that the rows of a batch took longer with an imbalance than with a plan for this batch."""
+        partitions = len(measures.get("partition_rows", ()))
+        least = max(self._reached, _TOLERANCE * measures.get("bound_rows", 1.0))
+        return saved_seconds(imbalance, least, measures.get("work_seconds", 0.0), partitions, slots)
+
+
+def saved_seconds(before: float, after: float, work: float, partitions: int, slots: int | None) -> float:
+    """Return the seconds that a lower imbalance saves; 0 where the slots, not the fullest task, set the time.
+
+    Parameters
+    ----------
+    before, after
+        Load of the fullest partition over the mean.
+    work
+        Seconds of all tasks together.
+    partitions
+        Number of partitions.
+    slots
+        Tasks that run at a time; ``None``: all.
+
+    Examples
+    --------
+    >>> saved_seconds(2.0, 1.0, work=8.0, partitions=4, slots=4)
+    2.0
+    """
+    if not partitions:
+        return 0.0
+    least = work / min(slots or partitions, partitions)
+    return max(0.0, max(before * work / partitions, least) - max(after * work / partitions, least))
+
+
+def _averaged(before: float | None, value: float) -> float:
+    return value if before is None else before + _WEIGHT * (value - before)

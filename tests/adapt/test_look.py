@@ -1,0 +1,150 @@
+"""What is seen of a batch replaces the loads of the past, and is looked for where that pays."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equipoise import InvalidArgumentError, Plan
+from equipoise.adapt import BatchLoads, Look, Looking, StreamLoadRecord, Work, rows_needed, saved_seconds
+from equipoise.plan.cost import price
+
+GROUPS = 8
+keys = st.lists(st.integers(-40, 40), max_size=60)
+
+
+@given(keys, keys, st.sampled_from(["auto", "rows"]))
+def test_the_loads_of_a_look_are_its_rows_whatever_was_before(before, seen, load):
+    past = StreamLoadRecord(GROUPS, load=load)
+    if before:
+        groups = {group: Work(sum(key % GROUPS == group for key in before), 0.0, 100.0) for group in range(GROUPS)}
+        past = past.add(BatchLoads(GROUPS, groups))
+    loads = past.seen(Look.of(seen, seconds=0.0))
+    found = dict(loads.histogram())
+    assert found == pytest.approx({key: seen.count(key) / len(seen) for key in seen})
+    wanted = np.bincount(np.mod(np.array(seen, dtype=np.int64), GROUPS), minlength=GROUPS)
+    assert loads.costs().group_load.tolist() == pytest.approx(wanted.tolist())
+    if before:
+        assert loads.costs().group_state.tolist() == [100.0] * GROUPS
+    assert StreamLoadRecord.from_bytes(loads.to_bytes()).histogram() == loads.histogram()
+
+
+@given(keys.filter(len), st.integers(1, 5))
+def test_balance_predicted_from_all_rows_is_the_balance_that_follows(seen, partitions):
+    look, plan = Look.of(seen, seconds=0.0), Plan(partitions, np.arange(GROUPS) % partitions, {3: 0})
+    loads = StreamLoadRecord(GROUPS, load="rows").seen(look)
+    counts = np.bincount(plan.assign(seen), minlength=partitions)
+    assert look.imbalance(plan) == pytest.approx(counts.max() * partitions / len(seen))
+    assert price(loads.histogram(), GROUPS, loads.costs()).loads(plan).tolist() == pytest.approx(
+        (counts / len(seen)).tolist(), abs=1e-6
+    )
+
+
+def test_a_row_counts_what_rows_of_its_key_have_cost():
+    slow = BatchLoads(2, {0: Work(1000, 1.0), 1: Work(1000, 1.0)}, listed={4: Work(100, 0.91)})
+    past = StreamLoadRecord(2)
+    for _ in range(3):
+        past = past.add(slow)
+    shares = dict(past.seen(Look.of([4] * 10 + [6] * 10 + [1] * 20, seconds=0.0)).histogram())
+    assert shares[4] > 5 * shares[6]
+
+
+def test_a_sample_counts_as_the_rows_that_were_seen_and_a_whole_batch_has_no_sampling_error():
+    record = StreamLoadRecord(GROUPS)
+    part, whole = Look.of([1, 2, 2], rows=300, seconds=0.1), Look.of([1, 2, 2], seconds=0.1)
+    assert (part.is_exact, whole.is_exact) == (False, True)
+    assert record.seen(part).effective_rows == pytest.approx(3)
+    assert record.seen(whole).effective_rows == 0  # chance explains nothing
+    assert record.seen(Look.of([], seconds=0.1)).total == 0
+    with pytest.raises(InvalidArgumentError, match="3 rows were seen of a batch of 2"):
+        Look.of([1, 2, 2], rows=2, seconds=0.1)
+
+
+@pytest.mark.parametrize(("partitions", "rows"), [(1, 20_000), (8, 20_000), (64, 212_935)])
+def test_enough_rows_are_seen_for_the_error_that_a_plan_needs(partitions, rows):
+    assert rows_needed(partitions) == rows
+
+
+def batch(*, looked=None, imbalance=1.0, gain=0.0):
+    measures = {"partition_rows": [1] * 4, "work_seconds": 4.0, "imbalance_rows": imbalance, "bound_rows": 1.0}
+    measures |= {"rows": 4}
+    if looked is not None:
+        measures |= {"look_rows": 4, "look_seconds": looked, "promised_seconds": gain, "promised_rows": 1.0}
+    return measures
+
+
+def decisions(*batches, mode="auto"):
+    looking = Looking(mode)
+    made = [looking.decide()[0]]
+    for each in batches:
+        looking.note(each, slots=4)
+        made.append(looking.decide()[0])
+    return made
+
+
+def test_a_steady_stream_stops_looking_and_one_that_drifts_starts_again():
+    steady, drifting = batch(looked=0.1), batch(imbalance=1.8)
+    assert decisions(steady, batch(), batch(), drifting, batch(looked=0.1, gain=0.8)) == [
+        *(True, False, False, False, True, True)
+    ]
+
+
+def test_looks_that_gain_nothing_end_even_if_the_balance_stays_poor():
+    reached = batch(looked=0.1, gain=0.0) | {"promised_rows": 1.8}
+    assert decisions(*[reached] * 3, *[batch(imbalance=1.8)] * 3)[1:] == [False] * 6
+
+
+def test_batches_without_rows_teach_nothing():
+    empty = batch() | {"rows": 0, "partition_rows": [0] * 4, "work_seconds": 0.0}
+    looked = batch(looked=0.1) | {"rows": 0, "look_rows": 0}
+    assert decisions(looked, empty) == [True] * 3, "nothing is known of the keys yet"
+    drifting = batch(looked=0.1, gain=0.8)
+    assert decisions(drifting, *[empty] * 20)[-1], "timers between two batches do not end looking"
+
+
+def test_looks_that_fail_end_and_are_tried_again_where_the_balance_is_poor():
+    failed = batch(imbalance=1.8) | {"look_seconds": 0.3, "promised_seconds": 0.0, "look_rows": None}
+    assert decisions(failed) == [True, False]
+    assert decisions(failed, batch(imbalance=1.8)) == [True, False, True]
+
+
+seconds = st.floats(0, 1)
+
+
+@given(st.lists(st.tuples(seconds, seconds, st.floats(1, 3), st.integers(0, 3)), max_size=40), st.data())
+def test_a_restart_continues_with_what_all_batches_before_have_taught(batches, data):
+    cut = data.draw(st.integers(0, len(batches)))
+    whole, part = Looking("auto"), Looking("auto")
+    for number, (cost, gain, imbalance, kind) in enumerate(batches):
+        if number == cut:
+            part = Looking("auto", json.loads(json.dumps(part.experience)))
+        measures = batch(looked=cost if kind else None, gain=gain, imbalance=imbalance)
+        for looking in (whole, part):
+            looking.note(measures, slots=4)
+        assert part.decide() == whole.decide()
+
+
+def test_the_modes_always_and_never_do_what_they_say():
+    assert decisions(batch(looked=0.1), mode="always") == [True, True]
+    assert decisions(batch(imbalance=3.0), mode="never") == [False, False]
+    with pytest.raises(InvalidArgumentError, match="look must be one of auto, always, never"):
+        Looking("sometimes")
+
+
+def test_only_the_fullest_task_beyond_what_the_slots_allow_is_time_saved():
+    assert saved_seconds(2.0, 1.0, work=8.0, partitions=8, slots=2) == 0
+    assert saved_seconds(6.0, 1.0, work=8.0, partitions=8, slots=2) == pytest.approx(2.0)
+    assert saved_seconds(1.0, 2.0, work=8.0, partitions=8, slots=None) == 0
+
+
+def test_a_stream_with_hot_keys_is_looked_at_while_the_chance_of_others_is_worth_it():
+    hot = {"imbalance_rows_hash": 2.0}  # other hot keys would cost 0.95 s of this batch
+    cheap = [batch(looked=0.02) | hot] * 100
+    assert all(decisions(*cheap[:30]))
+    assert not decisions(*cheap)[-1], "100 batches have brought no other hot keys"
+    assert not all(decisions(*[batch(looked=0.3) | hot] * 3)[1:]), "a look that is dear must save more"
+    assert decisions(*[batch(looked=0.02)] * 3)[1:] == [False] * 3, "there is nothing to lose"
+    changes = [batch(looked=0.02) | hot, batch(looked=0.02, gain=0.9) | hot]
+    assert all(decisions(*changes * 60)), "hot keys that change every other batch"

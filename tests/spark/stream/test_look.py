@@ -1,0 +1,237 @@
+"""A batch is planned from a look at its own keys; no result depends on what the look finds."""
+
+import random
+from contextlib import nullcontext
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from equipoise import FencedError, failpoints, fingerprints
+from equipoise.adapt import Look, Policy
+from equipoise.spark import Aggregator, LocalQuery, balance
+from equipoise.spark.stream.key_sample import sampled_keys
+from equipoise.state.batch_log import batch_log_rows
+
+ROWS, OUT = pa.schema({"k": pa.string(), "v": pa.int64()}), pa.schema({"k": pa.string(), "total": pa.int64()})
+POLICY = Policy(load="rows")
+
+
+class Total(Aggregator):
+    bufferSchema = StructType([StructField("total", LongType())])  # noqa: N815 - as Spark names schemas
+
+    def zero(self):
+        return (0,)
+
+    def reduce(self, buffer, rows):
+        return (buffer[0] + int(rows["v"].sum()),)
+
+    def merge(self, one, other):
+        return (one[0] + other[0],)
+
+    def finish(self, key, buffer):
+        return (*key, *buffer)
+
+
+def renamed(batch):
+    """Rows of which half have hot keys with other names in each batch, all of one tail group."""
+    names = [f"hot {batch} {number}" for number in range(200)]
+    home = fingerprints(names) % 16
+    hot = [name for name, place in zip(names, home, strict=True) if place == home[0]][:4]
+    return pd.DataFrame({"k": [hot[i % 4] if i % 2 else f"k{i % 97}" for i in range(800)], "v": range(800)})
+
+
+def run(folder, look, batches=6, taken=None):
+    """Outputs and batch log of a query over renamed keys."""
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": "never", "look": look}
+    with LocalQuery(Total(), "k", ROWS, OUT, str(folder), **options) as query:
+        if taken is not None:
+            query._jobs.look = taken
+        outputs = [sorted(query.process(renamed(batch)).itertuples(index=False)) for batch in range(batches)]
+        return outputs, query.state(), batch_log_rows(str(folder))
+
+
+def test_each_batch_is_level_although_its_hot_keys_are_new(tmp_path):
+    outputs, state, log = run(tmp_path / "always", "always")
+    assert max(row["imbalance_rows"] for row in log) <= 1.05
+    assert all(row["look_rows"] == 800 and row["look_seconds"] > 0 for row in log)
+    assert [row["promised_rows"] for row in log] == pytest.approx([row["imbalance_rows"] for row in log])
+    past_outputs, past_state, past_log = run(tmp_path / "never", "never")
+    assert (past_outputs, past_state) == (outputs, state)
+    assert max(row["imbalance_rows"] for row in past_log[1:]) > 1.5
+    assert {row["look_rows"] for row in past_log} == {None}
+    assert {row["look"] for row in past_log} == {"look='never'"}
+
+
+def test_results_do_not_depend_on_what_the_look_finds(tmp_path):
+    draw = random.Random(3)  # noqa: S311 - the same keys in each run
+
+    def anything(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - the names belong to the protocol
+        found = [draw.randint(-(2**63), 2**63 - 1) for _ in range(draw.randint(0, 30))]
+        if draw.random() < 0.5:  # the keys of another batch
+            found = fingerprints(renamed(draw.randint(0, 9))["k"].tolist()).tolist()
+        return Look.of(found, seconds=0.001)
+
+    outputs, state, log = run(tmp_path / "wrong", "always", taken=anything)
+    expected, expected_state, _ = run(tmp_path / "right", "never")
+    assert (outputs, state) == (expected, expected_state)
+    assert len({row["plan"] for row in log}) > 3
+
+
+def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
+    def broken(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+        raise ValueError("no such file\nand a long trace")
+
+    outputs, state, log = run(tmp_path / "broken", "always", taken=broken)
+    expected, expected_state, past = run(tmp_path / "past", "never")
+    assert (outputs, state) == (expected, expected_state)
+    assert {row["look"] for row in log} == {"the look failed: ValueError: no such file"}
+    assert all(row["look_seconds"] > 0 and row["look_rows"] is None for row in log), "its time counts"
+    assert [row["plan"] for row in log] == [row["plan"] for row in past]
+
+
+def test_a_query_that_was_taken_over_ends_in_its_look(tmp_path):
+    def taken_over(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+        raise FencedError("another query has taken over")
+
+    with pytest.raises(FencedError):
+        run(tmp_path, "always", taken=taken_over)
+
+
+def test_a_batch_that_was_not_committed_may_run_again_under_another_plan(tmp_path, monkeypatch):
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": "never", "look": "always"}
+    looks = iter([Look.of(fingerprints(renamed(7)["k"].tolist()), seconds=0.0)])
+    plans = []
+
+    def stop(point):
+        if point == "driver.after-plan":
+            plans.append(point)
+        if point == "driver.before-commit" and len(plans) == 2:
+            raise OSError("stopped")
+
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path / "twice"), **options) as query:
+        outputs = [sorted(query.process(renamed(0)).itertuples(index=False))]
+        look = query._jobs.look
+        query._jobs.look = lambda *given, **named: next(looks, None) or look(*given, **named)
+        plans.append("batch 0")
+        monkeypatch.setattr(failpoints, "watchers", [stop])
+        with pytest.raises(OSError, match="stopped"):
+            query.process(renamed(1))
+        plans.append("again")
+        outputs.append(sorted(query.process(renamed(1)).itertuples(index=False)))
+        state = query.state()
+    expected, expected_state, _ = run(tmp_path / "once", "never", batches=2)
+    assert (outputs, state) == (expected, expected_state)
+    assert len(list((tmp_path / "twice" / "plans").iterdir())) > len(
+        {row["plan"] for row in batch_log_rows(str(tmp_path / "twice"))}
+    )
+
+
+def test_a_restart_plans_as_a_query_that_went_on_however_long_ago_it_looked_and_replanned(tmp_path):
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": "never"}
+    arguments = Total(), "k", ROWS, OUT, str(tmp_path)
+    with LocalQuery(*arguments, **options) as query:
+        query.process(renamed(0))
+        for _ in range(44):
+            query.process(renamed(0)[:2])
+        went_on = query._engine._recovered().planning._memory()
+        assert went_on["last_replan"] == 0
+        assert went_on["look"]["cost"] > 0
+    with LocalQuery(*arguments, **options) as query:
+        assert query._engine._recovered().planning._memory() == went_on
+
+
+def test_the_first_batch_with_rows_is_looked_at_and_saves_what_its_own_work_shows(tmp_path):
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), numPartitions=4, policy=POLICY) as query:
+        for rows in (renamed(0)[:0], renamed(0), renamed(0)[:0]):
+            query.process(rows)
+        known = query._engine._recovered().planning._memory()
+    log = batch_log_rows(str(tmp_path))
+    assert [row["look_rows"] for row in log[:2]] == [0, 800]
+    assert known["rows"] == 800
+    before, after = log[1]["imbalance_before"], log[1]["promised_rows"]
+    assert before > 1.5 > after
+    assert log[1]["promised_seconds"] == pytest.approx((before - after) * log[1]["work_seconds"] / 4, rel=1e-3)
+
+
+def test_a_key_too_hot_for_a_task_is_combined_in_the_batch_in_which_it_is_seen(tmp_path):
+    hot = pd.DataFrame({"k": ["hot" if i % 5 else f"k{i % 97}" for i in range(800)], "v": range(800)})
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "look": "always", "batchRows": 200}
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), **options) as query:
+        output = dict(query.process(hot).itertuples(index=False))
+    assert output == hot.groupby("k")["v"].sum().to_dict()
+    [row] = batch_log_rows(str(tmp_path))
+    assert row["combine_scope"] == "hot"
+    assert (row["combined_rows"], row["sent_rows"]) == (640, 160 + 4)
+    assert row["imbalance_rows"] < 1.5
+    assert row["promised_rows"] == pytest.approx(row["imbalance_rows"])
+
+
+def test_limits_that_the_user_has_set_hold_for_batches_that_were_seen(tmp_path):
+    even = pd.DataFrame({"k": [f"k{i % 97}" for i in range(800)], "v": range(800)})
+    for name, policy, replans in (("default", POLICY, 1), ("set", Policy(load="rows", trigger=9.0), 0)):
+        options = {"numPartitions": 4, "tailGroups": 16, "policy": policy, "combine": "never", "look": "always"}
+        with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path / name), **options) as query:
+            query.process(even)
+        assert [row["action"] for row in batch_log_rows(str(tmp_path / name))].count("replan") == replans
+
+
+@pytest.mark.parametrize("fails", [None, "driver.before-plan", "task.start", "driver.before-commit"])
+def test_what_a_look_keeps_of_a_batch_is_released_however_the_batch_ends(tmp_path, monkeypatch, fails):
+    released = []
+
+    def stop(point):
+        if point == fails:
+            raise OSError("stopped")
+
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), numPartitions=2, look="always") as query:
+        query._jobs.release = lambda: released.append(query._jobs)
+        monkeypatch.setattr(failpoints, "watchers", [stop])
+        with nullcontext() if fails is None else pytest.raises(OSError, match="stopped"):
+            query.process(renamed(0))
+    assert len(released) == 1
+
+
+class _Settings:
+    """As much of the settings as a sample needs."""
+
+    def __init__(self, key, watermark=None):
+        self.identity = type("Identity", (), {"key": key, "time_mode": "none"})()
+        self.query = type("Query", (), {"final_by": None, "watermark": watermark})()
+
+
+def test_a_small_batch_is_seen_whole_and_a_large_one_by_a_sample_of_all_partitions(spark):
+    rows = spark.range(0, 60_000, 1, 6).select((F.col("id") / 10_000).cast("int").alias("k"))
+    whole = sampled_keys(rows, _Settings(("k",)), 60_000, 0, 0)
+    assert whole.is_exact
+    assert whole.counts.tolist() == [10_000] * 6
+    part = sampled_keys(rows, _Settings(("k",)), 3000, 60_000, 0)
+    assert not part.is_exact
+    assert 2500 < part.seen <= 6000
+    assert sorted(part.fingerprints.tolist()) == sorted(whole.fingerprints.tolist())
+    assert part.counts.min() > 300  # of about 600 from each partition
+    assert part.rows == pytest.approx(60_000, rel=0.2)
+    cut = sampled_keys(rows, _Settings(("k",)), 3000, 0, 0)
+    assert (cut.seen, cut.is_exact) == (6000, False)
+    assert sampled_keys(rows.where("false"), _Settings(("k",)), 3000, 0, 0).seen == 0
+
+
+def test_where_spark_keeps_state_before_the_operator_a_batch_is_computed_once(spark, tmp_path):
+    spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k").write.parquet(str(tmp_path / "rows"))
+    computed = spark.sparkContext.accumulator(0)
+
+    def counted(frames):
+        for frame in frames:
+            computed.add(len(frame))
+            yield frame
+
+    rows = spark.readStream.schema("k long").parquet(str(tmp_path / "rows"))
+    counts = balance(rows.dropDuplicates().mapInPandas(counted, "k long"), "k", numPartitions=2, look="always").count()
+    writer = counts.writeStream.foreachBatch(print).outputMode("update").trigger(availableNow=True)
+    query = writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
+    query.awaitTermination()
+    assert [(row.look_rows, row.rows) for row in query.batch_log().collect()] == [(7, 7)]
+    assert computed.value == 7
+    assert not spark.sparkContext._jsc.getPersistentRDDs()
