@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from equipoise.decimals import cast
+from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch.arrow_messages import Bounds
 from equipoise.microbatch.arrow_rows import ArrowRows
 from equipoise.microbatch.json_lines import parse_lines
@@ -91,5 +92,5 @@ def test_tables_of_a_local_query_are_converted_without_overflow():
     largest = ColumnAggregator([Aggregate("max", "p", "most")], LocalSchemas("UTC").struct(rows))
     query = LocalQuery(largest, "k", rows, largest.output_schema(["k"]))
     assert query.process_arrow(wide(GOOD).append_column("k", [[1]])).to_pylist() == [{"k": 1, "most": Decimal(GOOD)}]
-    with pytest.raises(pa.ArrowInvalid, match="does not fit"):
+    with pytest.raises(InvalidArgumentError, match="do not fit inputSchema: Decimal value does not fit in precision 38"):
         query.process_arrow(wide(BAD).append_column("k", [[1]]))

@@ -92,6 +92,22 @@ def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
     assert [row["plan"] for row in log] == [row["plan"] for row in past]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "An error occurred while calling o37.getResult.\n: java.lang.InterruptedException\n\tat java.base",
+        "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 1f SQLSTATE: XXKDA",
+    ],
+)
+def test_a_query_that_was_stopped_ends_in_its_look(tmp_path, words):
+    def cancelled(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+        raise RuntimeError(words)
+
+    with pytest.raises(RuntimeError):
+        run(tmp_path, "always", taken=cancelled)
+    assert [row["batch"] for row in batch_log_rows(str(tmp_path))] == []
+
+
 def test_a_query_that_was_taken_over_ends_in_its_look(tmp_path):
     def taken_over(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
         raise FencedError("another query has taken over")

@@ -20,6 +20,7 @@ _BATCH = re.compile(
 )
 """First frame of a batch, on Classic and Connect. Tracebacks of handled exceptions come before it."""
 _OURS = re.compile(r"^equipoise\.errors\.(\w+): ", re.MULTILINE)
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|java\.lang\.InterruptedException")
 _STATES = re.compile(r"(\s*SQLSTATE: \w+)+\s*\Z")
 
 
@@ -42,6 +43,14 @@ def translated(failure: PySparkException) -> PySparkException | EquipoiseError:
     error: EquipoiseError = kind(_STATES.sub("", reported[found.end() :]).rstrip())
     error.add_note(f"\nSpark's trace:\n{text}")
     return error
+
+
+def is_cancelled(failure: Exception) -> bool:
+    """Return whether a Spark job failed because it was cancelled, as the job of a query that is stopped is.
+
+    Spark interrupts the thread of the query once. Whoever starts another job after that waits for its end.
+    """
+    return _CANCELLED.search(str(failure)) is not None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from equipoise.adapt import (
 from equipoise.adapt.controller import DecisionRecord
 from equipoise.errors import FencedError
 from equipoise.plan import Plan, uniform_plan
+from equipoise.spark.stream.failures import is_cancelled
 from equipoise.spark.stream.settings import Settings
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.commit import Commit, Measures, PlanningMemory
@@ -161,7 +162,9 @@ class Planning:
             found = look(rows_needed(plan.partitions), self._rows)
         except FencedError:
             raise
-        except Exception as error:  # noqa: BLE001 - a batch runs without a look as well; a query that was stopped fails there
+        except Exception as error:  # noqa: BLE001 - a batch runs without a look as well
+            if is_cancelled(error):
+                raise  # the query was stopped
             reason = f"the look failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             spent = perf_counter() - start
             return None, none | {"look": reason, "look_seconds": spent}
