@@ -92,5 +92,5 @@ def test_tables_of_a_local_query_are_converted_without_overflow():
     largest = ColumnAggregator([Aggregate("max", "p", "most")], LocalSchemas("UTC").struct(rows))
     query = LocalQuery(largest, "k", rows, largest.output_schema(["k"]))
     assert query.process_arrow(wide(GOOD).append_column("k", [[1]])).to_pylist() == [{"k": 1, "most": Decimal(GOOD)}]
-    with pytest.raises(InvalidArgumentError, match="do not fit inputSchema: Decimal value does not fit in precision 38"):
+    with pytest.raises(InvalidArgumentError, match="do not fit inputSchema: Decimal value does not fit in"):
         query.process_arrow(wide(BAD).append_column("k", [[1]]))

@@ -162,7 +162,7 @@ class Planning:
             found = look(rows_needed(plan.partitions), self._rows)
         except FencedError:
             raise
-        except Exception as error:  # noqa: BLE001 - a batch runs without a look as well
+        except Exception as error:
             if is_cancelled(error):
                 raise  # the query was stopped
             reason = f"the look failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
