@@ -15,6 +15,6 @@ def test_durations_are_understood(given, seconds):
 
 
 @pytest.mark.parametrize("given", ["soon", "0 seconds", -1, 0, "1 fortnight"])
-def test_what_is_no_duration_is_told(given):
+def test_what_is_no_duration_is_reported(given):
     with pytest.raises(InvalidArgumentError, match="window must"):
         seconds_of("window", given)

@@ -81,7 +81,7 @@ def test_a_history_is_drawn_with_its_plans_and_its_bound():
     assert len(batch_log_figure([]).axes) == 3
 
 
-def test_a_picture_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_picture_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     require_picture(str(tmp_path / "x.png"))
     with pytest.raises(InvalidArgumentError, match=r"use one of .*\.png"):
         require_picture(str(tmp_path / "x.txt"))

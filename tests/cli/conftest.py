@@ -7,7 +7,7 @@ from equipoise.cli.commands import app
 
 
 @pytest.fixture
-def told():
+def printed():
     """Function that runs a command and gives its standard output."""
 
     def run(*arguments, code=0):

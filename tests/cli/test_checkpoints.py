@@ -58,53 +58,53 @@ def checkpoint(tmp_path):
     return str(tmp_path / "cp")
 
 
-def told(*arguments, code=0):
+def printed(*arguments, code=0):
     result = run(app, list(arguments))
     assert result.exit_code == code, result.output + repr(result.exception)
     return result.output
 
 
 def test_the_batch_log_and_state_are_shown_as_table_and_as_json(checkpoint):
-    shown = told("state", "log", checkpoint)
+    shown = printed("state", "log", checkpoint)
     assert "fullest task over the mean" in " ".join(shown.split())
-    batches = json.loads(told("state", "log", checkpoint, "--json", "-"))
+    batches = json.loads(printed("state", "log", checkpoint, "--json", "-"))
     assert f"batch 3: {batches[3]['action']}, {batches[3]['reason']}" in shown
     assert [each["batch"] for each in batches] == [0, 1, 2, 3]
     assert batches[-1]["rows"] == 600
-    states = json.loads(told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-"))
+    states = json.loads(printed("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-"))
     assert {each["key"]: each["state"]["buffer"] for each in states}["hot"] == [2000]
     assert len(states) == 101
-    hidden = json.loads(told("state", "show", checkpoint, "--json", "-"))
+    hidden = json.loads(printed("state", "show", checkpoint, "--json", "-"))
     assert all(len(each["key"]) == 16 for each in hidden)
 
 
 def test_verify_finds_a_damaged_file(checkpoint, tmp_path):
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
     changes = sorted((tmp_path / "cp" / "changes").rglob("*"))
     file = next(path for path in reversed(changes) if path.is_file())
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(bytes(data))
-    output = told("state", "verify", checkpoint, "--json", "-", code=1)
+    output = printed("state", "verify", checkpoint, "--json", "-", code=1)
     assert any(each["problem"] for each in json.loads(output))
 
 
 def test_plans_are_shown_compared_and_pinned(checkpoint, tmp_path):
-    facts = json.loads(told("plan", "show", checkpoint, "--json", "-"))
+    facts = json.loads(printed("plan", "show", checkpoint, "--json", "-"))
     assert facts["partitions"] == 4
-    assert "isolated_keys" in told("plan", "show", checkpoint)
-    assert "is kept until" in told("plan", "pin", checkpoint)
-    assert "follow the load" in told("plan", "unpin", checkpoint)
-    assert "is used from the batch after the next on" in told("plan", "rollback", checkpoint, str(facts["version"]))
+    assert "isolated_keys" in printed("plan", "show", checkpoint)
+    assert "is kept until" in printed("plan", "pin", checkpoint)
+    assert "follow the load" in printed("plan", "unpin", checkpoint)
+    assert "is used from the batch after the next on" in printed("plan", "rollback", checkpoint, str(facts["version"]))
     plain = uniform_plan(4)
     planned = KIP().plan(plain, Histogram([1, 2], [0.5, 0.1]))
     plain.save(tmp_path / "one.json")
     planned.save(tmp_path / "two.json")
-    moves = json.loads(told("plan", "diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"), "--json", "-"))
+    moves = json.loads(printed("plan", "diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"), "--json", "-"))
     assert all(each["from"] != each["to"] for each in moves)
 
 
-def test_a_folder_that_is_no_checkpoint_is_told(tmp_path):
+def test_a_folder_that_is_no_checkpoint_is_reported(tmp_path):
     for command in (["state", "log"], ["state", "show"], ["plan", "show"], ["plan", "pin"]):
         result = run(app, [*command, str(tmp_path / "nothing")])
         assert result.exit_code == 1
@@ -112,22 +112,22 @@ def test_a_folder_that_is_no_checkpoint_is_told(tmp_path):
 
 
 def test_overrides_are_reported_as_json_too(checkpoint):
-    version = json.loads(told("plan", "show", checkpoint, "--json", "-"))["version"]
-    assert json.loads(told("plan", "pin", checkpoint, "--json", "-")) == {"pinned": version}
-    assert json.loads(told("plan", "rollback", checkpoint, "0", "--json", "-")) == {"pinned": 0}
-    assert json.loads(told("plan", "unpin", checkpoint, "--json", "-")) == {"pinned": None}
+    version = json.loads(printed("plan", "show", checkpoint, "--json", "-"))["version"]
+    assert json.loads(printed("plan", "pin", checkpoint, "--json", "-")) == {"pinned": version}
+    assert json.loads(printed("plan", "rollback", checkpoint, "0", "--json", "-")) == {"pinned": 0}
+    assert json.loads(printed("plan", "unpin", checkpoint, "--json", "-")) == {"pinned": None}
 
 
 def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
-    states = told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-")
-    done = json.loads(told("state", "compact", checkpoint, "--json", "-"))
+    states = printed("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-")
+    done = json.loads(printed("state", "compact", checkpoint, "--json", "-"))
     assert done["version"] == 4
     assert sum(done["after"].values()) < sum(done["before"].values())
     assert done["after"]["changes"] == 0
-    assert "0 of" in told("state", "compact", checkpoint)
-    assert told("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-") == states
-    assert "none is damaged" in told("state", "verify", checkpoint)
-    assert [each["batch"] for each in json.loads(told("state", "log", checkpoint, "--json", "-"))] == [0, 1, 2, 3]
+    assert "0 of" in printed("state", "compact", checkpoint)
+    assert printed("state", "show", checkpoint, "--literal-keys", "--limit", "1000", "--json", "-") == states
+    assert "none is damaged" in printed("state", "verify", checkpoint)
+    assert [each["batch"] for each in json.loads(printed("state", "log", checkpoint, "--json", "-"))] == [0, 1, 2, 3]
     query = count(checkpoint)
     found = query.process(pd.DataFrame({"k": ["hot", "k1"]}))
     assert found.set_index("k")["n"].to_dict() == {"hot": 2001, "k1": 5}
@@ -136,7 +136,7 @@ def test_a_checkpoint_is_made_small_and_its_state_stays(checkpoint, tmp_path):
     result = run(app, ["state", "compact", checkpoint])
     assert isinstance(result.exception, CheckpointInUseError)
     query.close()
-    told("state", "compact", checkpoint)
+    printed("state", "compact", checkpoint)
     query = count(checkpoint, str(tmp_path / "elsewhere"))
     assert query.process(pd.DataFrame({"k": ["hot"]})).to_numpy().tolist() == [["hot", 2002]]
 
@@ -148,7 +148,7 @@ def test_plans_and_the_batch_log_are_drawn(checkpoint, tmp_path):
     places = [str(tmp_path / name) for name in ("one.json", "two.json")]
     for command in (["plan", "show", checkpoint], ["plan", "diff", *places], ["state", "log", checkpoint]):
         picture = tmp_path / f"{command[1]}.png"
-        told(*command, "--plot", str(picture))
+        printed(*command, "--plot", str(picture))
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -156,17 +156,17 @@ def test_whatever_a_key_holds_is_shown_as_it_is(tmp_path):
     query = count(str(tmp_path / "cp"))
     query.process(pd.DataFrame({"k": ["[/x]", "http://[fe80::1]/"]}))
     query.close()
-    shown = told("state", "show", str(tmp_path / "cp"), "--literal-keys")
+    shown = printed("state", "show", str(tmp_path / "cp"), "--literal-keys")
     assert "[/x]" in shown
     assert "http://[fe80::1]/" in shown
 
 
 def test_a_damaged_claim_or_override_is_found_too(checkpoint):
-    told("plan", "pin", checkpoint)
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    printed("plan", "pin", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
     (overrides,) = [path for path in Path(checkpoint).iterdir() if path.name == "overrides"]
     overrides.write_bytes(overrides.read_bytes()[:-1])
-    assert "overrides" in told("state", "verify", checkpoint, code=1)
+    assert "overrides" in printed("state", "verify", checkpoint, code=1)
 
 
 def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, monkeypatch):
@@ -178,7 +178,7 @@ def test_a_version_that_is_superseded_while_it_is_read_is_read_anew(checkpoint, 
 
     looks = [(first[0] - 1, [("a file of the version before", damaged)]), first]
     monkeypatch.setattr(state, "_checks", lambda _: looks.pop(0))
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
     assert not looks
 
 
@@ -188,7 +188,7 @@ def test_a_result_that_could_not_be_written_is_refused_first(checkpoint, tmp_pat
     assert isinstance(result.exception, InvalidArgumentError)
 
 
-def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_path):
+def test_a_plan_that_is_not_there_is_reported_with_those_that_are(checkpoint, tmp_path):
     result = run(app, ["plan", "show", checkpoint, "--version", "99"])
     assert "has no plan 99; it has 0" in str(result.exception)
     uniform_plan(4).save(tmp_path / "plan.json")
@@ -199,7 +199,7 @@ def test_a_plan_that_is_not_there_is_told_with_those_that_are(checkpoint, tmp_pa
 @pytest.mark.parametrize("what", ["plan", "summary", "commit", "changes", "offsets", "batch-log"])
 def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(checkpoint, what):
     root = Path(checkpoint)
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
     if what == "offsets":
         (root / "spark" / "offsets" / "3").write_bytes((root / "spark" / "offsets" / "2").read_bytes() + b"more")
     elif what == "batch-log":
@@ -215,7 +215,7 @@ def test_verify_finds_files_that_are_sound_but_not_the_ones_that_were_committed(
         folder = {"plan": "plans", "commit": "log", "changes": "changes"}[what]
         older, newer = sorted(path for path in (root / folder).rglob("*") if path.is_file())[-2:]
         newer.write_bytes(older.read_bytes())
-    assert "Damaged files" in told("state", "verify", checkpoint, code=1)
+    assert "Damaged files" in printed("state", "verify", checkpoint, code=1)
 
 
 def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeypatch):
@@ -229,14 +229,14 @@ def test_verify_checks_the_files_of_every_version_that_is_kept(tmp_path, monkeyp
     log = CommitLog(storage)
     now = log.table(log.head()).files()
     older = [path for version in range(log.head()) for path in log.table(version).files() - now if storage.exists(path)]
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
     content = bytearray(storage.read(older[0]))
     content[len(content) // 2] ^= 1
     storage.write(older[0], bytes(content))
-    found = json.loads(told("state", "verify", checkpoint, "--json", "-", code=1))
+    found = json.loads(printed("state", "verify", checkpoint, "--json", "-", code=1))
     assert [each["file"] for each in found if each["problem"]] == [f"{older[0]}, of an earlier version"]
     storage.delete(older[0])
-    assert "none is damaged" in told("state", "verify", checkpoint), "the query may have deleted it"
+    assert "none is damaged" in printed("state", "verify", checkpoint), "the query may have deleted it"
 
 
 @pytest.mark.parametrize("what", ["outputs", "spark/offsets", "plans"])
@@ -247,22 +247,22 @@ def test_verify_checks_what_earlier_commits_name_if_it_is_there(checkpoint, what
     path = files[-1] if what == "plans" else files[0]
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"!")
-    found = json.loads(told("state", "verify", checkpoint, "--json", "-", code=1))
+    found = json.loads(printed("state", "verify", checkpoint, "--json", "-", code=1))
     [damaged] = [each for each in found if each["problem"]]
     assert path.name.removesuffix(".json") in damaged["problem"]
     path.unlink()
-    assert "none is damaged" in told("state", "verify", checkpoint), "it may have been deleted"
+    assert "none is damaged" in printed("state", "verify", checkpoint), "it may have been deleted"
 
 
 def test_verify_checks_the_plan_that_is_pinned(checkpoint):
     folder = Checkpoint(Storage(checkpoint))
     pinned = folder.keep_plan(uniform_plan(7))
     folder.override(Overrides(hold=pinned))
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
     (Path(checkpoint) / "plans" / f"{pinned}.json").unlink()
-    assert "which an override holds" in " ".join(told("state", "verify", checkpoint, "--json", "-", code=1).split())
+    assert "which an override holds" in " ".join(printed("state", "verify", checkpoint, "--json", "-", code=1).split())
     folder.override(Overrides(hold="hash"))
-    assert "none is damaged" in told("state", "verify", checkpoint)
+    assert "none is damaged" in printed("state", "verify", checkpoint)
 
 
 @pytest.mark.parametrize(("problems", "rounds"), [("aab", 2), ("abcd", 3), ("a.", 2), (".", 1)])
@@ -292,20 +292,20 @@ def test_verify_checks_the_spool_too(checkpoint, tmp_path):
     spool.claim(schema, ["k"])
     spool.seal(0, [pa.table({"k": ["a"]}, schema=schema)], None, {"rows": 1})
     spool.close()
-    assert "none is damaged" in told("state", "verify", checkpoint, "--spool", str(spool.folder))
+    assert "none is damaged" in printed("state", "verify", checkpoint, "--spool", str(spool.folder))
     [blocks] = (spool.folder / "blocks").iterdir()
     blocks.write_bytes(blocks.read_bytes()[:-1] + b"!")
-    output = told("state", "verify", checkpoint, "--spool", str(spool.folder), "--json", "-", code=1)
+    output = printed("state", "verify", checkpoint, "--spool", str(spool.folder), "--json", "-", code=1)
     assert [each["file"] for each in json.loads(output) if each["problem"]] != []
 
 
 def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):
-    assert "not delivered" not in told("state", "log", checkpoint)
+    assert "not delivered" not in printed("state", "log", checkpoint)
     assert [row["delivered"] for row in batch_log_rows(checkpoint)] == [True] * 4
     (Path(checkpoint) / "spark" / "commits" / "3").unlink()
-    shown = told("state", "log", checkpoint)
+    shown = printed("state", "log", checkpoint)
     assert "batch 3 is committed and not delivered; the next start delivers it" in shown
     assert [row["delivered"] for row in batch_log_rows(checkpoint)] == [True, True, True, False]
     storage = Storage(checkpoint)
     Checkpoint(storage).mark_delivered(CommitLog(storage).read(4))
-    assert "not delivered" not in told("state", "log", checkpoint)
+    assert "not delivered" not in printed("state", "log", checkpoint)

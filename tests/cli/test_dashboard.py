@@ -1,4 +1,4 @@
-"""The command ``equipoise dashboard``: one snapshot, a server until it is told to stop, and bad input."""
+"""The command ``equipoise dashboard``: one snapshot, a server until it is stopped, and bad input."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_it_serves_until_it_is_interrupted_and_needs_no_spark(checkpoint):
     assert rest.strip() == "stopped"
 
 
-def test_bad_input_is_told(checkpoint, tmp_path):
+def test_bad_input_is_reported(checkpoint, tmp_path):
     answer = run(app, ["dashboard", str(tmp_path / "none")])
     assert isinstance(answer.exception, InvalidArgumentError)
     assert "checkpointLocation" in str(answer.exception)

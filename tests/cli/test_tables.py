@@ -26,8 +26,8 @@ def visits(tmp_path_factory, spark):  # noqa: ARG001 - the commands use this ses
     return folder
 
 
-def test_a_profile_names_hot_keys_and_strategies(visits, told):
-    text = told("profile", visits / "visits.parquet", "--key", "host", "-n", 8, "--slots", 4)
+def test_a_profile_names_hot_keys_and_strategies(visits, printed):
+    text = printed("profile", visits / "visits.parquet", "--key", "host", "-n", 8, "--slots", 4)
     assert "1,000 rows, 8 partitions on 4 slots; from all rows" in text
     assert "kip" in text
     assert f"{fingerprint('hot') % 2**64:016x}" in text
@@ -35,8 +35,8 @@ def test_a_profile_names_hot_keys_and_strategies(visits, told):
 
 
 @pytest.mark.parametrize("name", ["visits.parquet", "visits.csv", "visits.jsonl"])
-def test_a_profile_is_written_as_json_whatever_the_format(visits, told, name):
-    facts = json.loads(told("profile", visits / name, "-k", "host", "-n", 8, "--literal-keys", "--json", "-"))
+def test_a_profile_is_written_as_json_whatever_the_format(visits, printed, name):
+    facts = json.loads(printed("profile", visits / name, "-k", "host", "-n", 8, "--literal-keys", "--json", "-"))
     assert (facts["rows"], facts["partitions"]) == (1000, 8)
     assert facts["hot_keys"][0]["host"] == "hot"
     assert facts["hot_keys"][0]["share"] == pytest.approx(0.6)
@@ -44,31 +44,33 @@ def test_a_profile_is_written_as_json_whatever_the_format(visits, told, name):
     assert sum(facts["strategies"]["kip"]["loads"]) == pytest.approx(1)
 
 
-def test_a_weight_is_an_expression_and_a_table_of_the_catalog_is_a_source(visits, told, spark):
+def test_a_weight_is_an_expression_and_a_table_of_the_catalog_is_a_source(visits, printed, spark):
     spark.read.parquet(str(visits / "visits.parquet")).createOrReplaceGlobalTempView("visits_of_today")
     facts = json.loads(
-        told("profile", "global_temp.visits_of_today", "-k", "host,ms", "--weight", "ms * 2", "--json", "-")
+        printed("profile", "global_temp.visits_of_today", "-k", "host,ms", "--weight", "ms * 2", "--json", "-")
     )
     assert facts["key"] == ["host", "ms"]
     assert facts["hottest_share"] == pytest.approx(999 / (999 * 500))
 
 
-def test_a_profile_is_drawn(visits, told, tmp_path):
-    told("profile", visits / "visits.parquet", "-k", "host", "--plot", tmp_path / "loads.svg")
+def test_a_profile_is_drawn(visits, printed, tmp_path):
+    printed("profile", visits / "visits.parquet", "-k", "host", "--plot", tmp_path / "loads.svg")
     assert "<svg" in (tmp_path / "loads.svg").read_text()
 
 
-def test_advice_has_a_reason_and_numbers(visits, told):
+def test_advice_has_a_reason_and_numbers(visits, printed):
     source = visits / "visits.parquet"
-    text = told("advise", source, "-k", "host", "-n", 8, "--slots", 4)
+    text = printed("advise", source, "-k", "host", "-n", 8, "--slots", 4)
     assert "one key carries 60.0% and cannot be split" in " ".join(text.split())
     assert "hottest_share" in text
     assert "60.0%" in text
     assert "hash_over_ideal" in text
-    advice = json.loads(told("advise", source, "-k", "host", "-o", "aggregate", "-n", 8, "--slots", 4, "--json", "-"))
+    advice = json.loads(
+        printed("advise", source, "-k", "host", "-o", "aggregate", "-n", 8, "--slots", 4, "--json", "-")
+    )
     assert advice["action"] == "split the hot keys"
     assert advice["numbers"]["hottest_share"] == pytest.approx(0.6)
-    joined = json.loads(told("advise", source, "-k", "host", "-o", "join", "--other", source, "--json", "-"))
+    joined = json.loads(printed("advise", source, "-k", "host", "-o", "join", "--other", source, "--json", "-"))
     assert joined["action"] == "broadcast one side"
 
 
@@ -78,10 +80,10 @@ def test_the_operations_are_those_of_the_library():
     assert list(get_args(OperationName)) == [each.value for each in Operation]
 
 
-def test_a_table_is_balanced_and_nothing_is_replaced_unasked(visits, told, refused, tmp_path, spark):
+def test_a_table_is_balanced_and_nothing_is_replaced_unasked(visits, printed, refused, tmp_path, spark):
     source, target, record = visits / "visits.parquet", tmp_path / "balanced", tmp_path / "run.record"
     command = ["balance", source, target, "-k", "host", "-n", 4, "--record", record]
-    facts = json.loads(told(*command, "--json", "-"))
+    facts = json.loads(printed(*command, "--json", "-"))
     assert facts["rows"] == sum(each["rows"] for each in facts["partitions"]) == 1000
     assert max(each["rows"] for each in facts["partitions"]) == 600
     assert record.exists()
@@ -91,14 +93,14 @@ def test_a_table_is_balanced_and_nothing_is_replaced_unasked(visits, told, refus
     files = {path: pd.read_parquet(path) for path in target.glob("*.parquet")}
     assert len([path for path, rows in files.items() if "hot" in set(rows["host"])]) == 1
     assert "--mode overwrite" in refused(AlreadyExistsError, *command)
-    assert "fullest 2.40 x the mean" in told(*command, "--mode", "overwrite")
+    assert "fullest 2.40 x the mean" in printed(*command, "--mode", "overwrite")
     assert spark.read.parquet(str(target)).count() == 1000
-    told(*command, "--mode", "append", "--planner", "scan")
+    printed(*command, "--mode", "append", "--planner", "scan")
     assert spark.read.parquet(str(target)).count() == 2000
 
 
-def test_the_format_of_a_target_goes_by_its_suffix(visits, told, tmp_path, spark):
-    told("balance", visits / "visits.csv", tmp_path / "out.csv", "-k", "host", "-n", 40, "--weight", "ms")
+def test_the_format_of_a_target_goes_by_its_suffix(visits, printed, tmp_path, spark):
+    printed("balance", visits / "visits.csv", tmp_path / "out.csv", "-k", "host", "-n", 40, "--weight", "ms")
     assert spark.read.csv(str(tmp_path / "out.csv"), header=True).count() == 1000
 
 
@@ -183,10 +185,10 @@ def test_paths_are_checked_before_spark_starts_only_where_they_are_local(monkeyp
     assert not is_local(*given)
 
 
-def test_wrong_usage_has_exit_code_2(visits, told):
-    told("profile", visits / "visits.parquet", code=2)
-    told("advise", visits / "visits.parquet", "-k", "host", "-o", "sort", code=2)
-    told("balance", visits / "visits.parquet", visits / "new", "-k", "host", "--mode", "maybe", code=2)
+def test_wrong_usage_has_exit_code_2(visits, printed):
+    printed("profile", visits / "visits.parquet", code=2)
+    printed("advise", visits / "visits.parquet", "-k", "host", "-o", "sort", code=2)
+    printed("balance", visits / "visits.parquet", visits / "new", "-k", "host", "--mode", "maybe", code=2)
 
 
 def test_a_failure_in_spark_is_reported_without_its_trace(visits, refused):

@@ -174,7 +174,7 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(lived, host):
         DashboardServer(Watcher(lived), host, token="")
 
 
-def test_a_port_that_is_taken_is_told(serving, lived):
+def test_a_port_that_is_taken_is_reported(serving, lived):
     with pytest.raises(ServerError, match=rf"cannot listen on 127\.0\.0\.1 port {serving.server_port}: .*--port 0"):
         DashboardServer(Watcher(lived), port=serving.server_port)
 
@@ -242,7 +242,7 @@ def test_events_tell_of_a_batch_when_it_is_committed(serve, story):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_listener_without_news_is_told_that_the_server_is_there(serve, lived, monkeypatch):
+def test_a_listener_without_news_learns_that_the_server_is_there(serve, lived, monkeypatch):
     monkeypatch.setattr(server, "_HEARTBEAT", 0.05)
     listener = Listener(serve(lived))
     listener.snapshot()
@@ -282,7 +282,7 @@ def test_stopping_ends_the_streams_and_frees_the_port(lived):
     again.server_close()
 
 
-def test_what_has_changed_is_told_before_the_end(story, monkeypatch):
+def test_what_has_changed_is_reported_before_the_end(story, monkeypatch):
     monkeypatch.setattr(server, "_LOOK_EVERY", 60.0)
     serving = DashboardServer(Watcher(story.play(1).folder, pause=0))
     serving.start()
@@ -440,13 +440,13 @@ def test_a_listener_whose_buffers_are_full_makes_room(serve, lived, monkeypatch,
     monkeypatch.setattr(server, "_LOOK_EVERY", 0.0)
     monkeypatch.setattr(server, "_ANSWER_SECONDS", 0.5)
     serving = serve(lived)
-    seen, told = serving.watcher.look(), []
+    seen, reported = serving.watcher.look(), []
 
     def look():
-        told.append(seen._replace(number=len(told), json=b"[%s]" % bytes(1_000_000)))
-        return told[-1]
+        reported.append(seen._replace(number=len(reported), json=b"[%s]" % bytes(1_000_000)))
+        return reported[-1]
 
     monkeypatch.setattr(serving.watcher, "look", look)
     connect(serving, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    wait_until(lambda: told and serving.listeners._value == 1)
-    assert len(told) > 1
+    wait_until(lambda: reported and serving.listeners._value == 1)
+    assert len(reported) > 1

@@ -35,9 +35,9 @@ def text_of(key):
 
 
 def test_the_batches_are_those_of_the_batch_log(lived):
-    found, told = look(lived), batch_log_rows(lived)
-    assert [each.batch for each in found.batches] == list(range(26)) == [each["batch"] for each in told]
-    for each, row in zip(found.batches, told, strict=True):
+    found, reported = look(lived), batch_log_rows(lived)
+    assert [each.batch for each in found.batches] == list(range(26)) == [each["batch"] for each in reported]
+    for each, row in zip(found.batches, reported, strict=True):
         assert (each.rows, each.seconds, each.imbalance_rows) == (row["rows"], row["seconds"], row["imbalance_rows"])
         assert (each.bound_rows, each.plan, each.partitions) == (row["bound_rows"], row["plan"], 4)
     assert found.batches[0].since_previous is None
@@ -86,7 +86,7 @@ def test_literal_keys_are_read_from_the_state(lived):
 
 
 def test_decisions_tell_reason_cost_and_gain_and_runs_of_keeping_are_one(lived):
-    found, told = look(lived), batch_log_rows(lived)
+    found, reported = look(lived), batch_log_rows(lived)
     decisions = found.decisions
     assert [each.last for each in decisions] == sorted((each.last for each in decisions), reverse=True)
     spans = [batch for each in decisions for batch in range(each.first, each.last + 1)]
@@ -94,7 +94,7 @@ def test_decisions_tell_reason_cost_and_gain_and_runs_of_keeping_are_one(lived):
     made = [each for each in decisions if each.action != "keep"]
     assert any(each.first >= 14 for each in made)
     for each in made:
-        row = told[each.first]
+        row = reported[each.first]
         assert each.first == each.last
         assert (each.reason, each.move_bytes, each.gain_seconds) == (
             row["reason"],
@@ -103,11 +103,11 @@ def test_decisions_tell_reason_cost_and_gain_and_runs_of_keeping_are_one(lived):
         )
         assert each.imbalance_after < each.imbalance_before
         assert each.seen_after == row["imbalance_rows"]
-        assert each.seen_before == (told[each.first - 1]["imbalance_rows"] if each.first else None)
+        assert each.seen_before == (reported[each.first - 1]["imbalance_rows"] if each.first else None)
     kept = [each for each in decisions if each.action == "keep" and each.first < each.last]
-    assert kept[0].reason == told[kept[0].last]["reason"]
-    assert found.totals.plan_changes == sum(row["plan"] != before["plan"] for before, row in pairwise(told))
-    assert found.totals.moved_bytes == sum(row["move_bytes"] or 0 for row in told if row["applied"])
+    assert kept[0].reason == reported[kept[0].last]["reason"]
+    assert found.totals.plan_changes == sum(row["plan"] != before["plan"] for before, row in pairwise(reported))
+    assert found.totals.moved_bytes == sum(row["move_bytes"] or 0 for row in reported if row["applied"])
 
 
 def test_only_what_is_new_is_read(story, monkeypatch):
@@ -196,7 +196,7 @@ def test_an_older_copy_that_is_restored_is_read_anew(make_story, tmp_path):
     ],
     ids=["gone", "elsewhere", "running"],
 )
-def test_who_holds_the_checkpoint_is_told_as_far_as_it_can_be_seen(copied, claimed, status):
+def test_who_holds_the_checkpoint_is_reported_as_far_as_it_can_be_seen(copied, claimed, status):
     [released] = Path(copied, "epochs").glob("*.released")
     released.unlink()
     Path(str(released).removesuffix(".released")).write_bytes(seal("epoch", 1, claimed))

@@ -61,7 +61,7 @@ def taken():
 
 @pytest.fixture
 def answers():
-    """Reads a connection to its end; gives the lines that a sender is told."""
+    """Reads a connection to its end; gives the lines that a sender reads."""
 
     def read(connection):
         data = b""

@@ -100,6 +100,6 @@ def small():
         (lambda: small().entry(7), "key 7 is not in the batch"),
     ],
 )
-def test_wrong_arguments_are_told(call, message):
+def test_wrong_arguments_are_reported(call, message):
     with pytest.raises(InvalidArgumentError, match=message):
         call()

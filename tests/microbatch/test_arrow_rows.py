@@ -111,18 +111,18 @@ def peak(data, bounds):
 
 
 @pytest.mark.parametrize(
-    ("told", "bomb"),
+    ("reported", "bomb"),
     [
         ("2,000,000 rows", {"word": pa.nulls(2_000_000, pa.string()), "n": np.zeros(2_000_000, np.int64)}),
         ("100,000,000 bytes in one buffer", {"word": ["a" * 1_000_000] * 100, "n": [1] * 100}),
     ],
     ids=["rows", "bytes"],
 )
-def test_a_short_message_that_becomes_much_is_refused_before_memory_is_taken(told, bomb):
+def test_a_short_message_that_becomes_much_is_refused_before_memory_is_taken(reported, bomb):
     data = stream(pa.table(bomb), compression="zstd")
     assert len(data) < 100_000
     refused, most = peak(data, BOUNDS)
-    assert told in refused
+    assert reported in refused
     assert "at most" in refused
     assert "raise messageRows or messageBytes" in refused
     assert most < 1 << 20
@@ -200,7 +200,7 @@ def test_a_decimal_of_a_scale_that_cannot_be_is_refused_before_it_is_converted(s
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "reported"),
     [
         (pa.table({"n": [1]}), "it has the columns n"),
         (pa.table({"word": ["a"], "n": [[1]]}), "Unsupported cast from list"),
@@ -210,11 +210,11 @@ def test_a_decimal_of_a_scale_that_cannot_be_is_refused_before_it_is_converted(s
         ),
     ],
 )
-def test_a_stream_of_another_schema_is_refused_by_name(table, told):
+def test_a_stream_of_another_schema_is_refused_by_name(table, reported):
     found, letters, refused = read(stream(table))
     assert (found, letters) == ([], [])
     assert "the schema of the stream does not match" in refused
-    assert told in refused
+    assert reported in refused
     assert "word string, n int64 were expected" in refused
 
 

@@ -123,7 +123,7 @@ def test_level_blocks_are_no_worse_than_those_of_the_paper(keys, count):
     assert mine <= printed
 
 
-def test_wrong_arguments_are_told():
+def test_wrong_arguments_are_reported():
     with pytest.raises(InvalidArgumentError, match="4 blocks for a batch of size 3"):
         prompt_blocks(post_sorted([1, 2, 3]), 4)
     assert len(prompt_blocks(post_sorted([]), 1).keys) == 0

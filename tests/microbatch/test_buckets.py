@@ -33,6 +33,6 @@ def test_split_keys_meet_and_the_others_take_turns(clusters, count):
     assert turns.max() - turns.min() <= 1
 
 
-def test_wrong_arguments_are_told():
+def test_wrong_arguments_are_reported():
     with pytest.raises(InvalidArgumentError, match="2 keys, 1 sizes and 2 flags"):
         prompt_buckets([1, 2], [1], [True, False], 3)

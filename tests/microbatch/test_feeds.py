@@ -63,7 +63,7 @@ def test_a_replay_reads_the_columns_that_it_needs(tmp_path, monkeypatch):
     assert asked == [["key", "value"]]
 
 
-def test_a_replay_that_cannot_be_is_told(tmp_path):
+def test_a_replay_that_cannot_be_is_reported(tmp_path):
     with pytest.raises(FeedError, match=r"cannot replay .*no.parquet"):
         ReplayFeed(str(tmp_path / "no.parquet"), SCHEMA, Rate(1))
     pq.write_table(pa.table({"other": [1]}), tmp_path / "other.parquet")
@@ -104,7 +104,7 @@ def calling():
         feed.close()
 
 
-def test_a_function_is_asked_from_where_it_was_and_its_failure_is_told(calling):
+def test_a_function_is_asked_from_where_it_was_and_its_failure_is_reported(calling):
     def function(position):
         at = position or 0
         if at == 4:
@@ -136,7 +136,7 @@ def test_a_position_that_a_function_changes_in_place_stays_what_it_was_for_its_r
     ]
 
 
-def test_a_position_that_cannot_be_kept_is_told(calling):
+def test_a_position_that_cannot_be_kept_is_reported(calling):
     feed = calling(lambda _: ([{"key": 1, "value": 1}], object()))
     feed.open(None)
     with pytest.raises(FeedError, match="after position None: TypeError"):
@@ -211,7 +211,7 @@ def test_lines_that_cannot_be_read_go_to_the_dead_letters(listening, taken):
     assert all(letter.reason for letter in letters)
 
 
-def test_an_arrow_stream_arrives_and_what_is_none_is_told(listening, taken):
+def test_an_arrow_stream_arrives_and_what_is_none_is_reported(listening, taken):
     feed = listening(format="arrow")
     rows = pa.table({"n": [1, 2], "word": ["a", "b"], "more": [0, 0]})
     send_arrow(feed.port, rows)
@@ -224,7 +224,7 @@ def test_an_arrow_stream_arrives_and_what_is_none_is_told(listening, taken):
     assert "send an Arrow IPC stream" in letters[0][1]
 
 
-def test_rows_of_an_arrow_batch_that_do_not_fit_are_told_and_the_others_arrive(listening, taken):
+def test_rows_of_an_arrow_batch_that_do_not_fit_are_reported_and_the_others_arrive(listening, taken):
     feed = listening(format="arrow")
     rows = pa.table({"n": [str(n) if n != 37 else "many" for n in range(100)], "word": ["a"] * 100})
     send_arrow(feed.port, rows)
@@ -242,7 +242,7 @@ def test_a_row_of_bytes_that_are_no_text_is_kept_as_it_is(listening, taken):
     assert [json.loads(letter) for letter, _, _ in letters] == [{"n": 2, "word": "\\xff"}]
 
 
-def test_a_line_without_end_is_told_and_its_connection_closed(listening, taken):
+def test_a_line_without_end_is_reported_and_its_connection_closed(listening, taken):
     feed = listening(line_bytes=10_000)
     with socket.create_connection(("127.0.0.1", feed.port)) as sender:
         with suppress(ConnectionError):  # it may be closed before all is sent
@@ -271,7 +271,7 @@ def test_a_sender_that_is_not_read_from_is_slowed_down_and_nothing_is_lost(liste
     assert len(letters) <= 1  # the line that was cut when the sender gave up
 
 
-def test_a_port_in_use_a_sender_that_is_not_there_and_a_strange_format_are_told(listening, taken):
+def test_a_port_in_use_a_sender_that_is_not_there_and_a_strange_format_are_reported(listening, taken):
     port = listening().port
     with pytest.raises(FeedError, match=f"cannot listen on 127.0.0.1:{port}"):
         listening(port=port)
@@ -325,7 +325,7 @@ def test_an_acknowledgement_that_went_in_part_is_completed_before_the_next():
     assert [json.loads(line) for line in connection.got.splitlines()] == [{"accepted": 3}, {"accepted": 7}]
 
 
-def test_a_sender_that_reads_only_when_it_has_ended_is_told_of_its_last_line(listening, answers, monkeypatch):
+def test_a_sender_that_reads_only_when_it_has_ended_learns_of_its_last_line(listening, answers, monkeypatch):
     feed = listening()
     feed._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with socket.socket() as sender:
@@ -368,7 +368,7 @@ def test_a_sender_is_let_in_when_there_are_files_again(listening, monkeypatch, t
     assert (len(failed), len(table)) == (2, 1)
 
 
-def test_that_no_sender_can_be_let_in_is_told(listening, monkeypatch, taken):
+def test_that_no_sender_can_be_let_in_is_reported(listening, monkeypatch, taken):
     failing_accept(monkeypatch, 1_000_000)
     feed = listening(patience=0.2)
     with pytest.raises(FeedError, match=r"no sender could be let in for 0.2 seconds.*Too many open files"):

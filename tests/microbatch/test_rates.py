@@ -1,4 +1,4 @@
-"""Rate curves: what is sent adds up, and its time can be told."""
+"""Rate curves: what is sent adds up, and its time is known."""
 
 import numpy as np
 import pytest
@@ -44,15 +44,15 @@ def test_a_ramp_goes_up_and_comes_back():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"curve": "zigzag"}, "curve must be one of"),
         ({"curve": "sinusoidal", "swing": 200}, "falls below 0"),
         ({"period": 0}, "period must exceed"),
     ],
 )
-def test_curves_that_cannot_be_are_told(options, told):
-    with pytest.raises(InvalidArgumentError, match=told):
+def test_curves_that_cannot_be_are_reported(options, reported):
+    with pytest.raises(InvalidArgumentError, match=reported):
         Rate(100, **options)
     with pytest.raises(InvalidArgumentError, match="never comes"):
         Rate(0).when(1)

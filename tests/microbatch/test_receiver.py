@@ -233,7 +233,7 @@ def test_weights_are_sizes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"interval": 0}, "interval must exceed"),
         ({"early": 1.0}, "early is a fraction"),
@@ -242,12 +242,12 @@ def test_weights_are_sizes(tmp_path):
         ({"key": ()}, "need a key"),
     ],
 )
-def test_cuttings_that_cannot_be_are_told(options, told):
-    with pytest.raises(InvalidArgumentError, match=told):
+def test_cuttings_that_cannot_be_are_reported(options, reported):
+    with pytest.raises(InvalidArgumentError, match=reported):
         Cutting(**({"key": ("key",)} | options))
 
 
-def test_columns_that_cannot_be_used_are_told():
+def test_columns_that_cannot_be_used_are_reported():
     schema = pa.schema({"when": pa.timestamp("us"), "k": pa.int32()})
     require_cutting(schema, Cutting(("k",), weight="k"))
     with pytest.raises(InvalidArgumentError, match="micro-batches cannot be planned"):

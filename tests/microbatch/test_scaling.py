@@ -82,7 +82,7 @@ def test_bounds_and_patience_hold(batches, patience, stride):
         last[made.action] = number
 
 
-def test_wrong_arguments_are_told():
+def test_wrong_arguments_are_reported():
     with pytest.raises(InvalidArgumentError, match=r"maps is 9, outside of 1..8"):
         AutoScale(9, 1, most=8)
     with pytest.raises(InvalidArgumentError, match="least 3 exceeds most 2"):

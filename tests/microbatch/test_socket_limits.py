@@ -30,7 +30,7 @@ def table(n):
     return pa.table({"word": ["a"] * n, "n": [1] * n})
 
 
-def test_a_connection_too_many_is_told_and_let_in_when_another_ends(listening, caplog, taken, answers, wait_for):
+def test_a_connection_too_many_is_reported_and_let_in_when_another_ends(listening, caplog, taken, answers, wait_for):
     feed = listening(connections=2)
     first, second = connected(feed), connected(feed)
     wait_for(lambda: feed.connections == 2)
@@ -50,7 +50,7 @@ def test_a_connection_too_many_is_told_and_let_in_when_another_ends(listening, c
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes when asked to."""
 
     def __init__(self):
         self.now = 100.0
@@ -169,7 +169,7 @@ def test_a_connection_that_fails_is_a_sender_that_is_gone(pair, number):
     assert connections.Incoming(Failing(), 10).receive(10) == b""
 
 
-def test_a_silent_sender_is_told_and_leaves_no_dead_letter(listening, clock, taken, answers, wait_for):
+def test_a_silent_sender_is_reported_and_leaves_no_dead_letter(listening, clock, taken, answers, wait_for):
     feed = listening(idle=100)
     with connected(feed) as sender:
         sender.sendall(LINE)
@@ -257,7 +257,7 @@ def test_blank_lines_are_acknowledged_and_take_no_memory(listening, taken, answe
     with connected(feed) as sender:
         for number in range(1, 4):
             sender.sendall(b"\n \n" * 1000)
-            wait_for(lambda so_far=2000 * number: told(sender) == so_far)
+            wait_for(lambda so_far=2000 * number: reported(sender) == so_far)
         assert feed.read(0) is None
         sender.sendall(b"\n" + LINE + b"\n\n")
         sender.shutdown(socket.SHUT_WR)
@@ -266,8 +266,8 @@ def test_blank_lines_are_acknowledged_and_take_no_memory(listening, taken, answe
     assert (len(rows), letters) == (1, [])
 
 
-def told(sender):
-    """The last number that a sender was told, of those that have come."""
+def reported(sender):
+    """The last number that a sender was sent, of those that have come."""
     return json.loads(sender.recv(1 << 16).splitlines()[-1])["accepted"]
 
 
@@ -356,7 +356,7 @@ def test_a_thread_that_cannot_be_started_makes_room_for_another(listening, monke
     assert len(failed) == 1
 
 
-def test_a_long_line_is_told_with_what_to_do(listening, taken, answers):
+def test_a_long_line_is_reported_with_what_to_do(listening, taken, answers):
     feed = listening(line_bytes=1000)
     with connected(feed) as sender:
         sender.sendall(LINE + b"{" + b"x" * 5000)
@@ -368,7 +368,7 @@ def test_a_long_line_is_told_with_what_to_do(listening, taken, answers):
     assert "send shorter lines, or raise lineBytes" in last["error"]
 
 
-def test_a_message_of_too_many_rows_is_told_and_those_before_it_are_kept(listening, taken, answers, arrow_stream):
+def test_a_message_of_too_many_rows_is_reported_and_those_before_it_are_kept(listening, taken, answers, arrow_stream):
     feed = listening("arrow", message_rows=100)
     data = arrow_stream(table(100), table(101), table(5), compression="zstd")
     with connected(feed) as sender:
@@ -382,7 +382,7 @@ def test_a_message_of_too_many_rows_is_told_and_those_before_it_are_kept(listeni
     assert "send smaller record batches" in last["error"]
 
 
-def test_bytes_behind_the_end_of_a_stream_are_told(listening, taken, answers, arrow_stream):
+def test_bytes_behind_the_end_of_a_stream_are_reported(listening, taken, answers, arrow_stream):
     feed = listening("arrow")
     with connected(feed) as sender:
         sender.sendall(arrow_stream(table(3)) * 2)
@@ -410,7 +410,7 @@ def test_senders_notice_that_the_feed_ends(listening, answers, wait_for):
     wait_for(lambda: feed.connections == 0)
 
 
-def test_a_failure_of_our_own_is_told_and_other_senders_go_on(listening, monkeypatch, caplog, taken, answers):
+def test_a_failure_of_our_own_is_reported_and_other_senders_go_on(listening, monkeypatch, caplog, taken, answers):
     feed = listening()
 
     def broken(*_):
@@ -431,7 +431,7 @@ def test_a_failure_of_our_own_is_told_and_other_senders_go_on(listening, monkeyp
 @pytest.mark.parametrize(
     "limits", [{"connections": 0}, {"idle": 0}, {"line_bytes": -1}, {"message_rows": 1.5}, {"waiting_bytes": "x"}]
 )
-def test_limits_that_cannot_be_are_told(limits):
+def test_limits_that_cannot_be_are_reported(limits):
     [name] = limits
     with pytest.raises(InvalidArgumentError, match=name):
         Limits(**limits)
@@ -447,7 +447,7 @@ def test_options_of_the_data_source_set_the_limits():
         _feed(options | {"linebytes": "long"}, SCHEMA, {})
 
 
-def test_a_schema_that_json_cannot_have_is_told():
+def test_a_schema_that_json_cannot_have_is_reported():
     with pytest.raises(InvalidArgumentError, match=r"format json cannot read this schema: .*map.*; use format arrow"):
         SocketFeed(pa.schema({"m": pa.map_(pa.string(), pa.int64())}))
 

@@ -1,4 +1,4 @@
-"""The spool: what is appended survives, sealed batches stay as they are, damage is told."""
+"""The spool: what is appended survives, sealed batches stay as they are, damage is reported."""
 
 import errno
 import json
@@ -89,19 +89,21 @@ def test_a_log_that_is_cut_anywhere_keeps_all_whole_frames(tmp_path_factory, cla
     last.close()
 
 
-def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_is_kept_apart_with_a_warning(tmp_path, claimed, caplog):
+def test_a_frame_that_was_damaged_is_reported_and_one_at_the_end_is_kept_apart_with_a_warning(
+    tmp_path, claimed, caplog
+):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1), 0.0))
     first = log_of(tmp_path, 0).stat().st_size
     spool.append(0, Tuples(table(2), 0.0))
     spool.close()
     whole = log_of(tmp_path, 0).read_bytes()
-    for at, told in ((first // 2, True), (first + (len(whole) - first) // 2, False)):
+    for at, reported in ((first // 2, True), (first + (len(whole) - first) // 2, False)):
         damaged = bytearray(whole)
         damaged[at] ^= 0x10
         log_of(tmp_path, 0).write_bytes(bytes(damaged))
         spool = claimed(tmp_path)
-        if told:
+        if reported:
             with pytest.raises(DamagedError, match="is damaged at byte 0"):
                 spool.unsealed()
         else:
@@ -114,7 +116,7 @@ def test_a_frame_that_was_damaged_is_told_and_one_at_the_end_is_kept_apart_with_
 
 
 @pytest.mark.parametrize("number", [0, 2], ids=["first", "last"])
-def test_a_flipped_bit_in_a_length_is_told_and_nothing_is_cut_off(tmp_path, claimed, number):
+def test_a_flipped_bit_in_a_length_is_reported_and_nothing_is_cut_off(tmp_path, claimed, number):
     spool, ends = claimed(tmp_path), [0]
     for value in range(3):
         spool.append(0, Tuples(table(value), 0.0))
@@ -131,7 +133,7 @@ def test_a_flipped_bit_in_a_length_is_told_and_nothing_is_cut_off(tmp_path, clai
         assert log_of(tmp_path, 0).read_bytes() == damaged
 
 
-def test_a_frame_without_a_beginning_is_told_where_others_follow(tmp_path, claimed):
+def test_a_frame_without_a_beginning_is_reported_where_others_follow(tmp_path, claimed):
     spool = claimed(tmp_path)
     for value in range(3):
         spool.append(0, Tuples(table(value), 0.0))
@@ -179,7 +181,7 @@ def test_a_sealed_batch_is_the_same_whenever_it_is_read_until_it_is_forgotten(tm
 
 
 @pytest.mark.parametrize("kind", ["blocks", "sealed"])
-def test_damage_to_a_sealed_batch_is_told(tmp_path, kind, claimed):
+def test_damage_to_a_sealed_batch_is_reported(tmp_path, kind, claimed):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1, 2)], None, {})
     path = tmp_path / kind / f"{0:020d}"
@@ -196,7 +198,7 @@ def test_damage_to_a_sealed_batch_is_told(tmp_path, kind, claimed):
         spool.block(0, spool.batch(0).blocks[0])
 
 
-def test_a_newer_format_is_told(tmp_path, claimed):
+def test_a_newer_format_is_reported(tmp_path, claimed):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1)], None, {})
     (tmp_path / "sealed" / f"{0:020d}").write_bytes(seal("micro-batch", 2, {}))
@@ -216,13 +218,13 @@ def test_a_spool_of_an_older_release_is_refused_by_name_with_what_to_do(tmp_path
     schema = pa.schema({"k": pa.string()})
     (tmp_path / "identity").write_bytes(seal("spool", 2, ["name", schema.serialize().to_pybytes(), ["k"]]))
     (tmp_path / "batches.jsonl").write_text('{"batch": 1, "rows": 3}\n')  # as that release wrote it
-    told = f"{tmp_path}/identity: stored spool has format 2.*with that release and give this one a new spool"
+    reported = f"{tmp_path}/identity: stored spool has format 2.*with that release and give this one a new spool"
     for use in (lambda: Spool(tmp_path).name(), lambda: Spool(tmp_path).claim(schema, ["k"])):
-        with pytest.raises(UnknownFormatError, match=told):
+        with pytest.raises(UnknownFormatError, match=reported):
             use()
 
 
-def test_damage_to_the_identity_is_told(tmp_path, claimed):
+def test_damage_to_the_identity_is_reported(tmp_path, claimed):
     claimed(tmp_path)
     path = tmp_path / "identity"
     whole = path.read_bytes()
@@ -241,7 +243,7 @@ def test_a_spool_is_a_local_folder_however_it_is_written(tmp_path, given):
 @pytest.mark.parametrize(
     "given", ["s3://bucket/spool", "hdfs://name/spool", "file://host/spool", Path("s3://bucket/x")]
 )
-def test_a_spool_that_is_no_local_folder_is_told(given):
+def test_a_spool_that_is_no_local_folder_is_reported(given):
     with pytest.raises(InvalidArgumentError, match=r"can append and sync.*give a path"):
         Spool(given)
 
@@ -274,7 +276,7 @@ def test_one_receiver_at_a_time_and_of_one_kind(tmp_path, claimed):
         Spool(tmp_path / "file").claim(SCHEMA, ["k"])
 
 
-def test_a_full_disk_is_told_and_nothing_is_acknowledged(tmp_path, monkeypatch, claimed):
+def test_a_full_disk_is_reported_and_nothing_is_acknowledged(tmp_path, monkeypatch, claimed):
     spool = claimed(tmp_path)
     spool.append(0, Tuples(table(1), 0.0))
 
@@ -339,7 +341,7 @@ def test_records_are_the_same_when_they_are_read_and_written_again(given):
     assert all(json.loads(line)["version"] == 1 for line in data.splitlines()), "each line is JSON for other programs"
 
 
-def test_every_flipped_bit_of_a_line_is_told_by_the_number_of_the_line(tmp_path):
+def test_every_flipped_bit_of_a_line_is_reported_by_the_number_of_the_line(tmp_path):
     data = line_of({"batch": 1, "letter": "\ud800 \u2028"}) + line_of({"batch": 2}) + line_of({"batch": 3})
     first = data.index(b"\n") + 1
     for bit in range(8 * first, 8 * (data.index(b"\n", first) + 1)):
@@ -349,7 +351,7 @@ def test_every_flipped_bit_of_a_line_is_told_by_the_number_of_the_line(tmp_path)
             list(records(bytes(damaged), f"{tmp_path}/x"))
 
 
-def test_a_line_of_a_newer_format_or_of_none_is_told():
+def test_a_line_of_a_newer_format_or_of_none_is_reported():
     newer = b'{"batch": 1, "version": 2'
     with pytest.raises(UnknownFormatError, match="line 1 of file has format 2"):
         list(records(b'%s, "crc32": "%08x"}\n' % (newer, zlib.crc32(newer)), "file"))
@@ -372,7 +374,7 @@ def test_a_file_of_lines_that_is_cut_anywhere_keeps_all_whole_lines(tmp_path_fac
     assert list(records(path.read_bytes(), "file")) == [*kept, {"n": 9}]
 
 
-def test_damage_to_the_history_is_told(tmp_path, claimed):
+def test_damage_to_the_history_is_reported(tmp_path, claimed):
     spool = claimed(tmp_path)
     for number in range(3):
         spool.add_batch_line({"batch": number})
@@ -401,7 +403,7 @@ def test_files_of_other_names_stay(tmp_path, claimed):
     "payload",
     [[b"", 0.0], ["text", 0.0, None], [b"no stream", 0.0, None], 7, [b"\xff\xff\xff\xff\xff\xff\xff\x7f" * 9, 0.0, 1]],
 )
-def test_frames_of_the_right_checksum_and_another_content_are_told(tmp_path, claimed, payload):
+def test_frames_of_the_right_checksum_and_another_content_are_reported(tmp_path, claimed, payload):
     spool = claimed(tmp_path)
     log_of(tmp_path, 3).write_bytes(frame(payload))
     with pytest.raises(DamagedError, match=rf"open/{3:020d} is damaged.*restore it from a copy"):
@@ -411,14 +413,14 @@ def test_frames_of_the_right_checksum_and_another_content_are_told(tmp_path, cla
 @pytest.mark.parametrize(
     "section", [Section(2**62, 10, 0, 0), Section(0, 2**62, 0, 0), Section(-5, 10, 0, 0), Section(0, -1, 0, 0)]
 )
-def test_absurd_lengths_are_told_before_memory_is_taken(tmp_path, claimed, section):
+def test_absurd_lengths_are_reported_before_memory_is_taken(tmp_path, claimed, section):
     spool = claimed(tmp_path)
     spool.seal(0, [table(1)], None, {})
     with pytest.raises(DamagedError, match=r"bytes, and .* were expected at"):
         spool.block(0, section)
 
 
-def test_records_of_the_right_checksum_and_another_content_are_told(tmp_path, claimed):
+def test_records_of_the_right_checksum_and_another_content_are_reported(tmp_path, claimed):
     spool = claimed(tmp_path)
     for name, payload in (("released", "many"), ("tasks", [1]), ("times", {"a": 1})):
         (tmp_path / name).write_bytes(seal(f"spool-{name}", 1, payload))

@@ -136,7 +136,7 @@ def test_saving_where_it_cannot_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_newer_format_of_another_shape_is_still_told_as_newer():
+def test_a_newer_format_of_another_shape_is_still_reported_as_newer():
     with pytest.raises(UnknownFormatError):
         Plan.from_json('{"format": "equipoise-plan", "format_version": 2, "content": []}')
 

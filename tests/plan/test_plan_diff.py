@@ -30,7 +30,7 @@ def test_moved_load_and_state_are_those_of_the_keys_that_change_partition(seed):
     groups = 40
     isolated = [{int(k): int(rng.integers(4)) for k in rng.choice(keys, 20, replace=False)} for _ in range(2)]
     before, after = (Plan(4, rng.integers(0, 4, groups), each) for each in isolated)
-    # single keys are told apart if they are listed or their state was measured; half of the isolated ones are listed
+    # single keys are distinguished if they are listed or their state was measured; half of the isolated ones are listed
     single = np.isin(keys, [*isolated[0], *isolated[1]])
     listed = single & (keys % 2 == 0)
     load[single & ~listed] = 0.0

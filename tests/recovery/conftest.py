@@ -149,7 +149,7 @@ class Story:
 
     def finish(self, *options):
         """Let the query come to its end, and check that nothing was lost and nothing happened twice."""
-        assert self.run(*options) == 0, self.told
+        assert self.run(*options) == 0, self.output
         self.check()
 
     @property
@@ -158,7 +158,7 @@ class Story:
         return self.folder / f"log-{self._started}.txt"
 
     @property
-    def told(self):
+    def output(self):
         return self.log.read_text()[-5000:]
 
     def reached(self, point):
@@ -179,7 +179,7 @@ class Story:
 
     def check(self):
         """Compare all that the query did with plain Python."""
-        assert self.script.END in self.told
+        assert self.script.END in self.output
         known, deliveries, passed = {}, self.deliveries(), defaultdict(lambda: [0, 0])
         assert sorted(deliveries) == list(range(len(self.batches)))
         for batch, rows in enumerate(self.batches):
@@ -208,8 +208,8 @@ class Story:
         """Wait for something to happen while a process runs."""
         end = time.monotonic() + PATIENCE
         while not happened():
-            assert process.poll() is None, self.told
-            assert time.monotonic() < end, self.told
+            assert process.poll() is None, self.output
+            assert time.monotonic() < end, self.output
             time.sleep(0.02)
 
 
@@ -222,7 +222,7 @@ def _script():
 
 @pytest.fixture(scope="session")
 def story_class():
-    """For stories that are told in this process."""
+    """For stories that are played in this process."""
     return Story
 
 

@@ -60,7 +60,7 @@ END = "the story ends well"
 def reaction(known, values):
     """State and output of a key after some values: what the processor must do, in plain Python.
 
-    ``known`` is (count, total), list and map before; some steps delete, so that deletions are told apart from losses.
+    ``known`` is (count, total), list and map before; some steps delete, so that a deletion is not taken for a loss.
     """
     (count, total), kept, table = known
     kept, table = list(kept), dict(table)

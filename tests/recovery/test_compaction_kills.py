@@ -34,10 +34,10 @@ def states(checkpoint):
 
 def test_killed_at_every_step(make_story):
     story = make_story(batches=10)
-    assert story.run("--local", failpoint="driver.after-commit:6") == KILLED, story.told
+    assert story.run("--local", failpoint="driver.after-commit:6") == KILLED, story.output
     for number, step in enumerate(STEPS):
         if number == len(STEPS) // 2:  # some batches in between, on what is left of the compactions
-            assert story.run("--local", failpoint="driver.after-commit:2") == KILLED, story.told
+            assert story.run("--local", failpoint="driver.after-commit:2") == KILLED, story.output
         known = states(story.checkpoint)
         killed = compact(story.checkpoint, step)
         assert killed.returncode == KILLED, f"{step}: {killed.stdout}{killed.stderr}"

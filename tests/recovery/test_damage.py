@@ -140,7 +140,7 @@ def last_file(storage, kind):
     return max(root.glob(kind if "*" in kind or (root / kind).is_file() else f"{kind}/*"))
 
 
-def told(storage, kind, path):
+def reported(storage, kind, path):
     """The error that reading gives, checked for its words; ``None`` if reading goes well."""
     found = None
     try:
@@ -152,16 +152,16 @@ def told(storage, kind, path):
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_file_that_is_cut_short_is_told(copy, kind):
+def test_a_file_that_is_cut_short_is_reported(copy, kind):
     path = last_file(copy, kind)
     data = path.read_bytes()
     for length in (0, 3, len(data) // 2, len(data) - 2):
         path.write_bytes(data[:length])
-        assert isinstance(told(copy, kind, path), DamagedError)
+        assert isinstance(reported(copy, kind, path), DamagedError)
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_flipped_bit_is_told_or_changes_nothing(copy, kind):
+def test_a_flipped_bit_is_reported_or_changes_nothing(copy, kind):
     path = last_file(copy, kind)
     sound = READERS[kind](copy) if kind != "epochs" else None
     data = path.read_bytes()
@@ -170,7 +170,7 @@ def test_a_flipped_bit_is_told_or_changes_nothing(copy, kind):
         flipped = bytearray(data)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(bytes(flipped))
-        error = told(copy, kind, path)
+        error = reported(copy, kind, path)
         assert error is not None or READERS[kind](copy) == sound, f"bit {place % 8} of byte {place}"
         assert error is None or isinstance(error, FormatError)
         errors += error is not None
@@ -178,10 +178,10 @@ def test_a_flipped_bit_is_told_or_changes_nothing(copy, kind):
 
 
 @pytest.mark.parametrize("kind", ["query", "plans", "changes", "snapshots", "outputs"])
-def test_a_missing_file_is_told(copy, kind):
+def test_a_missing_file_is_reported(copy, kind):
     path = last_file(copy, kind)
     path.unlink()
-    assert isinstance(told(copy, kind, path), StorageError if kind != "query" else LogBrokenError)
+    assert isinstance(reported(copy, kind, path), StorageError if kind != "query" else LogBrokenError)
 
 
 def test_what_is_missing_without_harm_is_done_without(copy):
@@ -194,14 +194,14 @@ def test_what_is_missing_without_harm_is_done_without(copy):
     assert CommitLog(copy).table(BATCHES).chains == sound
 
 
-def test_a_missing_summary_is_told_where_the_records_before_it_are_gone(copy):
+def test_a_missing_summary_is_reported_where_the_records_before_it_are_gone(copy):
     for path in (Path(copy.location) / "log").glob("*.summary"):
         path.unlink()
     with pytest.raises(LogBrokenError, match=r"no record of version 0 .*restore"):
         CommitLog(copy).table(BATCHES)
 
 
-def test_a_gap_in_the_log_is_told(copy):
+def test_a_gap_in_the_log_is_reported(copy):
     (Path(copy.location) / "log" / f"{BATCHES - 1:020d}.commit").unlink()
     with pytest.raises(LogBrokenError, match=rf"log has no record of version {BATCHES - 1} .*restore"):
         CommitLog(copy).table(BATCHES)
@@ -209,23 +209,23 @@ def test_a_gap_in_the_log_is_told(copy):
 
 @pytest.mark.parametrize("version", [0, 99])
 @pytest.mark.parametrize("kind", SEALED)
-def test_another_format_version_is_told(copy, kind, version):
+def test_another_format_version_is_reported(copy, kind, version):
     path = last_file(copy, kind)
     word, known = SEALED[kind]
     path.write_bytes(seal(word, version, unseal(word, known, path.read_bytes())))
-    error = told(copy, kind, path)
+    error = reported(copy, kind, path)
     assert isinstance(error, UnknownFormatError)
     assert f"format {version}, this release reads format {known}" in str(error)
 
 
 @pytest.mark.parametrize("kind", SEALED)
-def test_a_sound_envelope_around_something_else_is_told(copy, kind):
+def test_a_sound_envelope_around_something_else_is_reported(copy, kind):
     path = last_file(copy, kind)
     path.write_bytes(seal(*SEALED[kind], "something else"))
-    assert isinstance(told(copy, kind, path), DamagedError)
+    assert isinstance(reported(copy, kind, path), DamagedError)
 
 
-def test_another_format_version_of_a_plan_is_told(copy):
+def test_another_format_version_of_a_plan_is_reported(copy):
     path = last_file(copy, "plans")
     other = re.sub(r'"format_version": ?1', '"format_version": 99', path.read_text())
     name = f"{path.name[:10]}-{sha256(other.encode()).hexdigest()}"
@@ -233,11 +233,11 @@ def test_another_format_version_of_a_plan_is_told(copy):
     with pytest.raises(UnknownFormatError, match=rf"{name}.json.*99"):
         Checkpoint(copy).plan(name)
     path.write_text(other)  # under the name of another plan
-    assert isinstance(told(copy, "plans", path), DamagedError)
+    assert isinstance(reported(copy, "plans", path), DamagedError)
 
 
 @pytest.mark.parametrize("folder", ["changes", "snapshots"])
-def test_another_format_version_of_a_section_is_told(copy, folder):
+def test_another_format_version_of_a_section_is_reported(copy, folder):
     chains = CommitLog(copy).table(BATCHES).chains.values()
     parts = [each.section for chain in chains for each in (chain.snapshot, *chain.changes) if each]
     section = next(part for part in parts if part.path.startswith(folder))
@@ -250,7 +250,7 @@ def test_another_format_version_of_a_section_is_told(copy, folder):
     assert isinstance(section, Section)
 
 
-def test_a_plan_that_is_held_but_missing_is_told(copy):
+def test_a_plan_that_is_held_but_missing_is_reported(copy):
     name = f"{77:010d}-{'0' * 64}"
     with pytest.raises(StorageError, match=rf"plans has no plan {name}, .*unpin"):
         Checkpoint(copy).held_plan(name)
@@ -372,7 +372,7 @@ def test_a_query_goes_on_without_caches_and_with_what_it_can_do_without(spark, l
     assert after.read_text() == before.read_text()
 
 
-def test_a_checkpoint_that_vanishes_under_a_query_is_told(spark, lived, copy, tmp_path):
+def test_a_checkpoint_that_vanishes_under_a_query_is_reported(spark, lived, copy, tmp_path):
     def vanish(_, batch):
         assert batch == BATCHES - 1, "nothing may be delivered from a checkpoint that is gone"
         for path in Path(copy.location).iterdir():

@@ -32,7 +32,7 @@ def _write_in_chunks(storage):
             file.write(os.urandom(5000))
 
 
-def test_a_full_disk_is_told_and_has_room_again(small_disk):
+def test_a_full_disk_is_reported_and_has_room_again(small_disk):
     storage = Storage(str(small_disk / "cp"))
     storage.write("first", b"1" * 100_000)
     with pytest.raises(StorageError, match=r"could not write .*/cp/second: .*No space left.*free space"):
@@ -43,7 +43,7 @@ def test_a_full_disk_is_told_and_has_room_again(small_disk):
     storage.write("fourth", b"4" * 100_000)
 
 
-def test_a_full_disk_of_caches_is_told(small_disk):
+def test_a_full_disk_of_caches_is_reported(small_disk):
     cache = GroupCache(small_disk / "cache")
     group = cache.group("t00001")
     assert group.replace(1, [(b"key", b"value")]) == 1
@@ -66,7 +66,7 @@ def test_a_disk_that_fails_at_the_last_moment_leaves_nothing(tmp_path, monkeypat
     assert not list((tmp_path / "cp").iterdir())
 
 
-def test_a_read_only_disk_is_told(small_disk):
+def test_a_read_only_disk_is_reported(small_disk):
     storage = Storage(str(small_disk / "cp"))
     storage.write("file", b"content")
     subprocess.run(["/bin/mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -80,7 +80,7 @@ def test_a_read_only_disk_is_told(small_disk):
     assert storage.read("file") == b"content"
 
 
-def test_a_vanished_disk_is_told(tmp_path):
+def test_a_vanished_disk_is_reported(tmp_path):
     storage = Storage(str(tmp_path / "cp"))
     storage.write("file", b"content")
     Path(storage.at("file")).unlink()

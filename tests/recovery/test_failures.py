@@ -71,7 +71,7 @@ def test_a_lost_executor_and_repeated_tasks_change_nothing(make_story):
         story.until(lambda: len(story.deliveries()) >= 1, process)
         lost = executors(process.pid)[0]
         os.kill(lost, signal.SIGKILL)
-        assert process.wait(240) == 0, story.told
+        assert process.wait(240) == 0, story.output
     story.check()
     storage = Storage(str(story.checkpoint))
     newest = f"changes/{len(story.batches):020d}"
@@ -85,7 +85,7 @@ def test_failing_tasks_and_a_failing_sink_change_nothing(make_story):
     story = make_story(batches=5)
     points = "task.end=raise:4,task.after-files=raise:7,storage.before-name=raise:22"
     assert story.run("--sink-fails-at", "3", failpoint=points) == 1
-    assert "the sink is out of order" in story.told
+    assert "the sink is out of order" in story.output
     assert story.reached("task.end") > 4
     assert story.reached("task.after-files") > 7
     story.finish()

@@ -78,7 +78,7 @@ STAGE_KILLS = (
 def test_workers_killed_at_every_point_are_replaced(make_story):
     story = make_story()
     points = ",".join(f"{point}:{3 + number}" for number, point in enumerate(TASK_POINTS))
-    assert story.run(failpoint=points) == 0, story.told
+    assert story.run(failpoint=points) == 0, story.output
     assert all(story.reached(point) > 3 + number for number, point in enumerate(TASK_POINTS))
     story.check()
 
@@ -86,7 +86,7 @@ def test_workers_killed_at_every_point_are_replaced(make_story):
 def test_a_driver_killed_before_and_after_its_commit_goes_on_where_it_was(make_story):
     story = make_story()
     for point in ("driver.before-commit:3", "driver.after-commit:2"):
-        assert story.run(failpoint=point) == KILLED, f"{point}: {story.told}"
+        assert story.run(failpoint=point) == KILLED, f"{point}: {story.output}"
     story.finish()
 
 
@@ -129,7 +129,7 @@ def test_a_driver_killed_around_its_list_of_transformed_files_writes_every_row_o
 
 def test_a_driver_killed_after_its_delivery_writes_every_row_once(make_story):
     story = make_story(batches=3)
-    assert story.run("--sink", "parquet", failpoint="driver.after-sink:2") == KILLED, story.told
+    assert story.run("--sink", "parquet", failpoint="driver.after-sink:2") == KILLED, story.output
     story.finish("--sink", "parquet")
 
 
@@ -148,7 +148,7 @@ def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points)
 
 def killed_at_every_point(story, points, *options):
     for point in points:
-        assert story.run(*options, failpoint=point) == KILLED, f"{point}: {story.told}"
+        assert story.run(*options, failpoint=point) == KILLED, f"{point}: {story.output}"
     story.finish(*options)
     plans = [json.loads(path.read_text())["plan"] for path in sorted((story.checkpoint / "plans").iterdir())]
     assert len({plan["partitions"] for plan in plans}) == 3
@@ -215,6 +215,6 @@ def _killed_somewhere(story, rng, workers, moments, options):
         time.sleep(rng.uniform(*moments))
         process.kill()
     code = process.wait()
-    assert code in {0, KILLED}, story.told
+    assert code in {0, KILLED}, story.output
     fired = sum(story.reached(point) >= int(count) for point, _, count in (each.partition(":") for each in points))
     return fired + (by_hand and code == KILLED), code

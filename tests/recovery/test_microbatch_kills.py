@@ -61,13 +61,13 @@ def test_a_driver_that_is_killed_goes_on(tmp_path):
 @pytest.mark.usefixtures("spark")
 @pytest.mark.long
 def test_it_works_on_connect(tmp_path):
-    told = run(tmp_path, "connect")
-    assert told.returncode == 0, told.stderr[-3000:]
-    assert END in told.stdout
+    reported = run(tmp_path, "connect")
+    assert reported.returncode == 0, reported.stderr[-3000:]
+    assert END in reported.stdout
 
 
 def _failures():
-    """How stories of executors that are lost are told."""
+    """How stories of executors that are lost are played."""
     spec = importlib.util.spec_from_file_location("equipoise_failures", Path(__file__).with_name("test_failures.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -83,17 +83,19 @@ def test_an_executor_that_is_lost_while_results_are_made_changes_nothing(tmp_pat
     """Some partitions have their result then, and the others need again what the lost one had made for them."""
     folder = tmp_path / "story"
     folder.mkdir()
-    with (tmp_path / "told").open("w") as told:
-        process = subprocess.Popen([sys.executable, str(SCRIPT), str(folder), "cluster"], stdout=told, stderr=told)
+    with (tmp_path / "reported").open("w") as reported:
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(folder), "cluster"], stdout=reported, stderr=reported
+        )
         try:
             until = time.monotonic() + 120
             while not (folder / "finished").exists() or len(list((folder / "finished").iterdir())) < 12:
-                assert process.poll() is None, (tmp_path / "told").read_text()[-3000:]
-                assert time.monotonic() < until, (tmp_path / "told").read_text()[-3000:]
+                assert process.poll() is None, (tmp_path / "reported").read_text()[-3000:]
+                assert time.monotonic() < until, (tmp_path / "reported").read_text()[-3000:]
                 time.sleep(0.02)
             os.kill(executors(process.pid)[0], signal.SIGKILL)
-            assert process.wait(240) == 0, (tmp_path / "told").read_text()[-3000:]
+            assert process.wait(240) == 0, (tmp_path / "reported").read_text()[-3000:]
         finally:
             process.kill()
             process.wait()
-    assert END in (tmp_path / "told").read_text()
+    assert END in (tmp_path / "reported").read_text()

@@ -249,7 +249,7 @@ def test_a_time_zone_may_be_an_offset(spark, rows):
     assert [row.hour for row in hours] == [1]
 
 
-def test_keys_that_cannot_be_told_apart_by_bytes_are_refused_before_anything_runs(spark):
+def test_keys_that_cannot_be_distinguished_by_bytes_are_refused_before_anything_runs(spark):
     df = spark.sql("SELECT INTERVAL '1' YEAR AS key, 1L AS v")
     with pytest.raises(InvalidArgumentError, match="key"):
         planned_aggregate(df, Moments(), "n long", 4)

@@ -1,5 +1,5 @@
 # ruff: noqa: N815 - as Spark names schemas
-"""Planned micro-batches on Spark: every tuple counts once, in totals and in windows, and what cannot work is told."""
+"""Planned micro-batches on Spark: every tuple counts once, in totals and in windows, what cannot work is reported."""
 
 import shutil
 import sys
@@ -235,7 +235,7 @@ def test_a_function_is_a_feed(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"key": "no"}, "no key column 'no'"),
         ({"feed": "pigeon"}, "feed must be one of socket"),
@@ -246,15 +246,15 @@ def test_a_function_is_a_feed(spark, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("words")
-def test_options_that_cannot_be_are_told(spark, tmp_path, options, told):
+def test_options_that_cannot_be_are_reported(spark, tmp_path, options, reported):
     def start():
         source(spark, tmp_path, **options).writeStream.format("noop").start().awaitTermination(240)
 
-    with pytest.raises(Exception, match=told):  # Spark wraps it in one of several
+    with pytest.raises(Exception, match=reported):  # Spark wraps it in one of several
         start()
 
 
-def test_a_source_without_schema_or_spool_is_told(spark):
+def test_a_source_without_schema_or_spool_is_reported(spark):
     register(spark)
     with pytest.raises(AnalysisException, match="needs the option schema"):
         spark.readStream.format("equipoise").load()
@@ -273,13 +273,13 @@ def test_a_second_session_needs_another_name_for_the_format(spark):
 
 
 @pytest.mark.usefixtures("words")
-def test_queries_that_cannot_be_are_told(spark, tmp_path):
+def test_queries_that_cannot_be_are_reported(spark, tmp_path):
     stream = source(spark, tmp_path)
 
     def made(reduce=None, **options):
         return microbatch(stream, "word", reduce or Count(), "word string, n bigint", 2, interval=INTERVAL, **options)
 
-    for options, told in (
+    for options, reported in (
         ({"reduce": NoMerge()}, "Aggregator with a merge"),
         ({"window": 0.7}, "multiple of the interval"),
         ({"slide": 1}, "slide needs a window"),
@@ -288,7 +288,7 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
         ({"retain": 0}, "retain"),
         ({"spool": "s3://bucket/spool"}, "can append and sync"),
     ):
-        with pytest.raises(InvalidArgumentError, match=told):
+        with pytest.raises(InvalidArgumentError, match=reported):
             made(**options)
     late = stream.withColumn("at", F.timestamp_seconds("n")).withWatermark("at", "1 second")
     with pytest.raises(InvalidArgumentError, match="event time"):
@@ -296,7 +296,7 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("trigger", "told"),
+    ("trigger", "reported"),
     [
         ({"processingTime": "5 seconds"}, "so the query would fall behind"),
         ({"processingTime": "600 milliseconds"}, "so the query would fall behind"),
@@ -305,10 +305,10 @@ def test_queries_that_cannot_be_are_told(spark, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("words")
-def test_triggers_that_do_not_fit_the_interval_are_told(spark, tmp_path, trigger, told):
+def test_triggers_that_do_not_fit_the_interval_are_reported(spark, tmp_path, trigger, reported):
     query = microbatch(source(spark, tmp_path), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
     for _ in range(2):  # the first has claimed nothing
-        with pytest.raises(InvalidArgumentError, match=told):
+        with pytest.raises(InvalidArgumentError, match=reported):
             begin(query, tmp_path, **trigger)
 
 
@@ -323,16 +323,16 @@ def test_triggers_that_fit_or_that_only_spark_can_read_are_let_through():
 
 
 @pytest.mark.usefixtures("words")
-def test_source_and_query_with_different_intervals_are_told(spark, tmp_path):
+def test_source_and_query_with_different_intervals_are_reported(spark, tmp_path):
     stream = source(spark, tmp_path)
-    for options, told in (
+    for options, reported in (
         ({"interval": 1}, "give both the same interval"),
         ({"spool": str(tmp_path / "other")}, "no source uses the spool"),
     ):
         given = {"spool": str(tmp_path / "spool"), "interval": INTERVAL} | options
         query = microbatch(stream, "word", Count(), "word string, n bigint", 2, **given)
-        running = begin(query, tmp_path, told)
-        with pytest.raises(Exception, match=told):
+        running = begin(query, tmp_path, reported)
+        with pytest.raises(Exception, match=reported):
             running.awaitTermination(240)
 
 
@@ -381,21 +381,21 @@ def assert_refused(folder, offset):
     assert Spool(folder / "spool").sealed() == before
 
 
-def test_a_spool_that_was_emptied_is_told_before_it_takes_anything(tmp_path):
+def test_a_spool_that_was_emptied_is_reported_before_it_takes_anything(tmp_path):
     offset = read_some(tmp_path, 2)
     shutil.rmtree(tmp_path / "spool")
     assert_refused(tmp_path, offset)
     assert not (tmp_path / "spool").exists()
 
 
-def test_another_spool_is_told_also_where_it_has_more_batches(tmp_path):
+def test_another_spool_is_reported_also_where_it_has_more_batches(tmp_path):
     offset = read_some(tmp_path, 2)
     shutil.rmtree(tmp_path / "spool")
     read_some(tmp_path, 4)
     assert_refused(tmp_path, offset)
 
 
-def test_an_older_copy_of_a_spool_is_told(tmp_path):
+def test_an_older_copy_of_a_spool_is_reported(tmp_path):
     read_some(tmp_path, 1)
     shutil.copytree(tmp_path / "spool", tmp_path / "copy")
     offset = read_some(tmp_path, 8)
@@ -422,7 +422,7 @@ def test_one_batch_at_a_time_also_where_spark_does_not_say_where_it_is(tmp_path)
     again.stop()
 
 
-def test_a_source_that_cannot_be_told_how_long_a_batch_took_stops_nothing(tmp_path, caplog):
+def test_a_source_that_cannot_be_given_how_long_a_batch_took_stops_nothing(tmp_path, caplog):
     spool = Spool(tmp_path)
     spool.release(1)
     (tmp_path / "times").mkdir()

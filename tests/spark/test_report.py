@@ -99,7 +99,7 @@ def test_bad_options_are_refused(df, options):
         profile(df, "host", **options)
 
 
-def test_a_key_that_is_called_as_a_column_of_ours_is_told_apart(spark):
+def test_a_key_that_is_called_as_a_column_of_ours_is_distinguished(spark):
     named = spark.range(100).select((F.col("id") % 3).alias("share"))
     found = profile(named, "share", numPartitions=4).hot_keys(literal=True)
     assert found.columns == ["fingerprint", "share", "error", "key_share"]

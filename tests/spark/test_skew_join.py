@@ -217,7 +217,7 @@ def test_explain_says_how_keys_are_split(hot, thin, capsys):
     assert "split the hot keys: one key carries" in text
 
 
-def test_bad_input_is_told(hot, thin):
+def test_bad_input_is_reported(hot, thin):
     left, right = keyed(hot), keyed(thin)
     for how in ("full", "outer", "full_outer"):
         with pytest.raises(InvalidArgumentError, match=r"a full outer join cannot be split: .* use Spark's own join"):

@@ -82,7 +82,7 @@ def test_off_greedy_is_within_grahams_bound_of_the_best(counts, workers):
     assert splitter.loads.max() <= (4 / 3 - 1 / (3 * workers)) * min(max(s) for s in best) + 1e-9
 
 
-def test_off_greedy_places_keys_it_was_not_told_of_and_learns_no_more():
+def test_off_greedy_places_keys_it_was_not_given_and_learns_no_more():
     splitter = OffGreedy(2)
     splitter.learn([1, 1, 1])
     assert splitter.candidates(9).tolist() == [1]

@@ -17,7 +17,7 @@ PLAN = f"0000000000-{sha256(b'').hexdigest()}"
 
 
 PROTOCOLS = ["exclusive", "by epoch"]
-"""How claims and commits are told apart: one file of a name, or names with the epoch."""
+"""How claims and commits are distinguished: one file of a name, or names with the epoch."""
 
 
 def storage_of(folder, protocol):

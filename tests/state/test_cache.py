@@ -137,7 +137,7 @@ def test_a_snapshot_may_go_back_but_not_over_what_another_process_did(group):
 
 
 class Entries:
-    """Entries that can be read again, and fail at the end if told to."""
+    """Entries that can be read again, and fail at the end if asked to."""
 
     def __init__(self, count, *, fail=False):
         self.count, self.fail = count, fail
@@ -444,7 +444,7 @@ def test_a_later_run_deletes_the_caches_of_earlier_ones_and_not_the_other_way_ro
         cache.close()
 
 
-def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_hold_caches_is_reported(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"in the way")
     with pytest.raises(StorageError, match=r"the cache folder .*/file is not a folder, expected.*another folder"):
         GroupCache.of_query("b", str(tmp_path / "file"))
@@ -460,7 +460,7 @@ def test_a_folder_that_cannot_hold_caches_is_told(tmp_path, monkeypatch):
             make()
 
 
-def test_commits_wait_for_the_disk_where_boots_cannot_be_told_apart(tmp_path, monkeypatch):
+def test_commits_wait_for_the_disk_where_boots_cannot_be_distinguished(tmp_path, monkeypatch):
     assert GroupCache(tmp_path).sync is not Path("/proc/sys/kernel/random/boot_id").exists()
     monkeypatch.setattr(cache_module, "_BOOT_ID", tmp_path / "absent")
     cache = GroupCache(tmp_path / "other")

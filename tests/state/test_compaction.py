@@ -242,7 +242,7 @@ def test_what_killed_compactions_left_goes_with_the_next(played):
     assert later in files(played.storage)
 
 
-def test_sizes_are_told(played):
+def test_sizes_are_reported(played):
     played.epoch.release()
     done = compact(played.storage)
     assert (done.version, done.groups, done.folded) == (5, 2, 2)

@@ -225,7 +225,7 @@ def test_of_many_claims_at_once_one_is_left(storage):
     assert claim(storage, nobody).number > max(epoch.number for epoch in epochs)
 
 
-def test_a_lost_claim_is_told(storage):
+def test_a_lost_claim_is_reported(storage):
     epoch = claim(storage, nobody)
     storage.delete_folder("epochs")
     with pytest.raises(StorageError, match="has lost the claim"):
@@ -233,7 +233,7 @@ def test_a_lost_claim_is_told(storage):
     assert claim(storage, nobody, above=7).number == 8
 
 
-def test_where_a_takeover_cannot_be_told_a_failure_stays_itself_unless_it_accuses_the_checkpoint(storage, monkeypatch):
+def test_where_a_takeover_cannot_be_seen_a_failure_stays_itself_unless_it_accuses_the_checkpoint(storage, monkeypatch):
     epoch = claim(storage, nobody)
 
     def away(_):

@@ -1,4 +1,4 @@
-"""A file of a checkpoint is there as a whole or not at all, and a failing disk is told in words."""
+"""A file of a checkpoint is there as a whole or not at all, and a failing disk is reported in words."""
 
 import builtins
 import errno
@@ -168,7 +168,7 @@ class FullDisk(io.FileIO):
 
 
 @pytest.mark.parametrize("how", ["write", "create"])
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch, how):
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, monkeypatch, how):
     storage = Storage(str(tmp_path))
     real = builtins.open
     monkeypatch.setattr(
@@ -182,7 +182,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch, how):
     assert files(tmp_path) == []
 
 
-def test_a_read_only_disk_is_told(tmp_path, monkeypatch):
+def test_a_read_only_disk_is_reported(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -198,19 +198,19 @@ def test_a_read_only_disk_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_told(tmp_path):
+def test_a_folder_without_permission_is_reported(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="could not write"):
         Storage(str(tmp_path)).write("a/file", b"1")
 
 
-def test_a_file_in_place_of_a_folder_is_told(tmp_path):
+def test_a_file_in_place_of_a_folder_is_reported(tmp_path):
     (tmp_path / "a").write_bytes(b"in the way")
     with pytest.raises(StorageError, match="could not write"):
         Storage(str(tmp_path)).write("a/file", b"1")
 
 
-def test_an_unknown_kind_of_filesystem_is_told():
+def test_an_unknown_kind_of_filesystem_is_reported():
     with pytest.raises(StorageError, match="could not open what://there"):
         Storage("what://there")
 

@@ -90,7 +90,7 @@ def test_a_file_is_read_whole_and_in_ranges(store, root):
     assert store.read(f"{root}/a/empty") == store.read(f"{root}/a/empty", 0, 5) == b""
 
 
-def test_what_is_not_there_is_told_by_the_usual_error(store, root):
+def test_what_is_not_there_is_reported_by_the_usual_error(store, root):
     for reach in (store.read, lambda path: store.read(path, 0, 1), lambda path: store.read(path, 5)):
         with pytest.raises(FileNotFoundError):
             reach(f"{root}/a/gone")
@@ -243,7 +243,7 @@ def test_a_rename_that_reports_a_failure_after_it_took_effect_is_taken_for_succe
 
 
 @pytest.mark.parametrize("before", [None, b"another"])
-def test_a_rename_that_failed_is_told(tmp_path, before):
+def test_a_rename_that_failed_is_reported(tmp_path, before):
     if before is not None:
         put(RenamingFiles(_below(tmp_path)), "root/file", before)
     storage = Storage("root", store=RenamingFiles(_MovesAndFails(tmp_path, took_effect=False)))
@@ -329,14 +329,14 @@ def test_a_file_system_without_hard_links_is_named_with_the_way_out(tmp_path, mo
     assert list((tmp_path / "log").iterdir()) == []
 
 
-def test_an_object_that_is_too_large_is_told_with_the_way_out(monkeypatch):
+def test_an_object_that_is_too_large_is_reported_with_the_way_out(monkeypatch):
     monkeypatch.setattr(object_store, "LARGEST_BYTES", 3)
     storage = Storage("root", store=ConditionalObjects("memory:///"))
     with pytest.raises(
         StorageError, match=r"root/file: it has 4 bytes, .* at most 3; let each task write less"
-    ) as told:
+    ) as reported:
         storage.write("file", b"0123")
-    assert "free space" not in str(told.value)
+    assert "free space" not in str(reported.value)
 
 
 def test_a_creator_whose_answer_was_lost_and_that_finds_other_bytes_has_lost(tmp_path):

@@ -48,10 +48,10 @@ def test_a_defect_is_found_and_reported(name):
     assert count <= 1000
     assert short.violation.startswith(ViolationError.__name__)
     assert 0 < len(short.schedule.faults) <= len(outcome.schedule.faults)
-    told = story(short)
-    assert told.startswith(f"seed {outcome.schedule.seed}: store ")
-    assert all(f"fault at step {fault.step}: {fault.kind}" in told for fault in short.schedule.faults)
-    assert told.endswith(f"violation: {short.violation}")
+    reported = story(short)
+    assert reported.startswith(f"seed {outcome.schedule.seed}: store ")
+    assert all(f"fault at step {fault.step}: {fault.kind}" in reported for fault in short.schedule.faults)
+    assert reported.endswith(f"violation: {short.violation}")
     assert run(outcome.schedule).violation is None, "without the defect the same schedule is sound"
 
 
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_trace_in_any_process():
         "from equipoise_lab.bench.protocol.world import run\n"
         f"print(*(run(Schedule.of(seed)).digest for seed in {seeds}))"
     )
-    told = {
+    reported = {
         subprocess.run(
             [sys.executable, "-c", code],
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_trace_in_any_process():
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert told == {" ".join(run(Schedule.of(seed)).digest for seed in seeds) + "\n"}
+    assert reported == {" ".join(run(Schedule.of(seed)).digest for seed in seeds) + "\n"}
 
 
 def test_schedules_have_every_store_sink_and_fault():

@@ -101,12 +101,12 @@ def test_an_error_of_ours_ends_with_exit_code_1_and_no_traceback(monkeypatch, ca
     assert "INVALID_ARGUMENT" in capsys.readouterr().err
 
 
-def test_a_result_that_could_not_be_written_is_told_before_the_run(tmp_path):
+def test_a_result_that_could_not_be_written_is_reported_before_the_run(tmp_path):
     answer = RUNNER.invoke(app, ["bench", "assign", "--json", str(tmp_path / "no" / "result.json")])
     assert isinstance(answer.exception, InvalidArgumentError)
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported_before_the_run(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     answer = RUNNER.invoke(app, ["demo", "--out", str(tmp_path / "file" / "x")])
     assert isinstance(answer.exception, InvalidArgumentError)

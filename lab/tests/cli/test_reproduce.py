@@ -30,7 +30,7 @@ def test_the_list_names_every_exhibit():
     assert "pkg/table-2" in invoke("list").stdout
 
 
-def test_an_unknown_name_is_told_with_what_exists():
+def test_an_unknown_name_is_reported_with_what_exists():
     answer = invoke("pkg/table-9")
     assert isinstance(answer.exception, InvalidArgumentError)
     assert "pkg/table-2" in str(answer.exception)
@@ -70,7 +70,7 @@ def test_without_java_what_needs_spark_is_left_out_unless_asked_for(tmp_path, mo
     assert isinstance(invoke("pkg/figure-10-spark", "--output", str(tmp_path)).exception, SparkUnavailableError)
 
 
-def test_what_cannot_be_written_is_told_before_the_run(tmp_path):
+def test_what_cannot_be_written_is_reported_before_the_run(tmp_path):
     (tmp_path / "file").touch()
     assert isinstance(invoke("dkg/table-1", "--output", str(tmp_path / "file" / "x")).exception, InvalidArgumentError)
     wrong = invoke("dkg/table-1", "--output", str(tmp_path), "--json", str(tmp_path / "no" / "file"))

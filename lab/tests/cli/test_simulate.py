@@ -51,7 +51,7 @@ def test_keys_can_come_from_a_parquet_file(tmp_path):
     assert (result["messages"], result["keys"]) == (1000, 7)
 
 
-def test_wrong_names_are_told_before_the_run():
+def test_wrong_names_are_reported_before_the_run():
     for wrong in (("--splitters", "pkg"), ("--workload", "nothing"), ("--splitters", ","), ("--json", "no/such/file")):
         assert isinstance(simulate(*wrong).exception, InvalidArgumentError), wrong
 

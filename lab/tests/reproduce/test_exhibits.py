@@ -19,13 +19,13 @@ EXHIBITS = exhibits()
 @pytest.mark.parametrize("name", [name for name, each in EXHIBITS.items() if not each.spark])
 def test_an_exhibit_runs_is_judged_and_drawn(name):
     exhibit, request = EXHIBITS[name], RunRequest("tiny")
-    told = []
+    reported = []
     context = request.context(exhibit)
-    object.__setattr__(context, "tell", lambda done, total: told.append((done, total)))
+    object.__setattr__(context, "tell", lambda done, total: reported.append((done, total)))
     record = run(exhibit, request, context)
     assert record.rows
-    assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1] > 0
+    assert reported[0][0] == 0
+    assert reported[-1][0] == reported[-1][1] > 0
     for _, finding in judge(exhibit, record).findings:
         assert finding.ours
         assert re.match(r"(so it is|not so): .", finding.reason)

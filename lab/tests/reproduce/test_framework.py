@@ -105,7 +105,7 @@ def test_parameters_and_data_are_part_of_what_was_asked_for(tmp_path):
     assert record.rows[0]["file"].endswith("keys.parquet")
 
 
-def test_data_of_no_use_are_told(tmp_path):
+def test_data_of_no_use_are_reported(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"has none of keys\.parquet"):
         reproduced(tmp_path, RunRequest("quick", data=tmp_path))
 
@@ -180,7 +180,7 @@ def test_the_digest_of_code_covers_what_is_imported():
     assert digest("equipoise.errors") == digest("equipoise.errors")
 
 
-def test_one_that_fails_is_told_and_the_others_go_on(tmp_path):
+def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path):
     def fail(_context):
         raise RuntimeError("out of order")
 

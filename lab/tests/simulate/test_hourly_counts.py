@@ -68,6 +68,6 @@ def test_without_drift_keys_stay():
 
 
 @pytest.mark.parametrize("wrong", [{"hot": 1501}, {"drift": 1.5}, {"keys": 1}, {"exponent": -1.0}])
-def test_impossible_arguments_are_told(wrong):
+def test_impossible_arguments_are_reported(wrong):
     with pytest.raises(InvalidArgumentError):
         HourlyCounts(**{**SIZES, **wrong})

@@ -111,7 +111,7 @@ def test_migration_is_counted_by_replan_and_by_hour():
     assert (found["uniform"].moved_per_replan, found["uniform"].moved_per_hour) == (None, 0.0)
 
 
-def test_names_are_told_apart_and_what_remembers_every_key_is_refused():
+def test_names_are_distinguished_and_what_remembers_every_key_is_refused():
     assert check_names(["kip", "shuffle"]) == (["shuffle"], ["kip"])
     for wrong in ("pkg", "off-greedy", "static-potc", "dynamic-key-printed"):
         with pytest.raises(InvalidArgumentError):
@@ -121,6 +121,6 @@ def test_names_are_told_apart_and_what_remembers_every_key_is_refused():
 @pytest.mark.parametrize(
     "wrong", [{"keys": 33}, {"hours": 0}, {"plan_limit": 0}, {"stream_limit": 0}, {"partitions": 1}, {"state_hours": 0}]
 )
-def test_impossible_sizes_are_told(wrong):
+def test_impossible_sizes_are_reported(wrong):
     with pytest.raises(InvalidArgumentError):
         replace(SMALL, **wrong)

@@ -36,7 +36,7 @@ def test_a_planner_that_finds_no_plan_says_why():
     assert (found.plan is None) == bool(found.trouble)
 
 
-def test_wrong_names_and_limits_are_told_before_a_process_starts():
+def test_wrong_names_and_limits_are_reported_before_a_process_starts():
     with pytest.raises(InvalidArgumentError, match="no planner"):
         TimedPlanning("none", limit=1)
     with pytest.raises(InvalidArgumentError, match="above 0"):

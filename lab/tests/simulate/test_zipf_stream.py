@@ -41,7 +41,7 @@ def test_one_key_is_drawn_always_and_the_last_of_many_is_within_reach():
     assert len(np.unique(drawn)) > 99_000
 
 
-def test_impossible_arguments_are_told_at_the_call():
+def test_impossible_arguments_are_reported_at_the_call():
     for wrong in ({"keys": 0}, {"exponent": -1.0}, {"messages": 0}):
         with pytest.raises(InvalidArgumentError):
             zipf_stream(**{"keys": 10, "exponent": 1.0, "messages": 10, **wrong})

@@ -47,14 +47,14 @@ def looks(key, frames, state):
     """Says what its arguments look like, and keeps values of many types."""
     n, price, t, day, word = state.getOption or (0, None, None, None, None)
     seen = [f"{frame.to_dict('list')} {frame.dtypes.astype(str).to_dict()} {list(frame.index)}" for frame in frames]
-    told = f"{key!r} {state} {state.exists} {state.hasTimedOut} {state.getCurrentWatermarkMs() >= 0} {seen}"
+    reported = f"{key!r} {state} {state.exists} {state.hasTimedOut} {state.getCurrentWatermarkMs() >= 0} {seen}"
     assert state.getCurrentProcessingTimeMs() > 1_700_000_000_000
     if n < 2:
         state.update((n + 1, Decimal("1.50"), dt.datetime(2024, 1, 2, 3, 4, 5), dt.date(2024, 1, 1), "w"))  # noqa: DTZ001 - as Spark gives it
     else:
         state.remove()
-    yield pd.DataFrame({"told": [told, f"{state.getOption} {price} {t} {day} {word}"]})
-    yield pd.DataFrame({"told": []})
+    yield pd.DataFrame({"reported": [reported, f"{state.getOption} {price} {t} {day} {word}"]})
+    yield pd.DataFrame({"reported": []})
 
 
 def test_keys_frames_and_states_look_as_in_spark(feed, both, conf):
@@ -69,7 +69,7 @@ def test_keys_frames_and_states_look_as_in_spark(feed, both, conf):
     stream = source.stream().withWatermark("m", "10 seconds")
     state = "n int, price decimal(10,2), t timestamp, day date, word string"
     with conf(spark__sql__session__timeZone="Asia/Kathmandu"):
-        mine, theirs = both(stream, ["k", "s", "t", "d", "b"], looks, "told string", state)
+        mine, theirs = both(stream, ["k", "s", "t", "d", "b"], looks, "reported string", state)
     assert sum(map(len, mine.values())) == 18
     assert mine == theirs
 
@@ -79,7 +79,7 @@ def times_out(key, frames, state):
     what = key[0]
     if state.hasTimedOut:
         seen = [(list(frame.columns), len(frame)) for frame in frames]
-        yield pd.DataFrame({"k": [what], "told": [f"out {state.getOption} {seen} {state.getCurrentWatermarkMs()}"]})
+        yield pd.DataFrame({"k": [what], "reported": [f"out {state.getOption} {seen} {state.getCurrentWatermarkMs()}"]})
         if what == "again":
             state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 5000)
         elif what != "stays":
@@ -93,7 +93,7 @@ def times_out(key, frames, state):
         state.update((n,))
     if first or what not in {"untouched", "cleared"}:
         state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), milliseconds(15 if first else 60)))
-    yield pd.DataFrame({"k": [what], "told": [f"rows {n} {state.getOption}"]})
+    yield pd.DataFrame({"k": [what], "reported": [f"rows {n} {state.getOption}"]})
 
 
 def test_timeouts_fire_in_the_batches_in_which_they_do_in_spark(feed, both):
@@ -112,21 +112,21 @@ def test_timeouts_fire_in_the_batches_in_which_they_do_in_spark(feed, both):
         [("clock", at(202))],
     )
     stream = source.stream().withWatermark("t", "0 seconds")
-    mine, theirs = both(stream, ["k"], times_out, "k string, told string", "n long", "EventTimeTimeout")
-    fired = {row.k for rows in mine.values() for row in rows if row.told.startswith("out")}
+    mine, theirs = both(stream, ["k"], times_out, "k string, reported string", "n long", "EventTimeTimeout")
+    fired = {row.k for rows in mine.values() for row in rows if row.reported.startswith("out")}
     assert fired >= set(keys) - {"cleared"}
     assert mine == theirs
 
 
 ROWS = pa.schema({"k": pa.string(), "v": pa.int64()})
-TOLD = pa.schema({"k": pa.string(), "told": pa.string()})
+REPORTED = pa.schema({"k": pa.string(), "reported": pa.string()})
 COUNT = StructType([StructField("n", LongType())])
 
 
 def local(func, timeout="NoTimeout", **options):
     processor = group_state_processor(func, COUNT, timeout, ROWS.names)
     mode = group_state_time_mode(timeout)
-    return LocalQuery(processor, key="k", inputSchema=ROWS, outputSchema=TOLD, timeMode=mode, **options)
+    return LocalQuery(processor, key="k", inputSchema=ROWS, outputSchema=REPORTED, timeMode=mode, **options)
 
 
 def frame(*keys):
@@ -140,13 +140,13 @@ def answers(query, *keys):
 def test_a_processing_time_timeout_fires_once_its_time_has_passed():
     def counted(key, frames, state):
         if state.hasTimedOut:
-            yield pd.DataFrame({"k": [key[0]], "told": [f"out {state.get[0]}"]})
+            yield pd.DataFrame({"k": [key[0]], "reported": [f"out {state.get[0]}"]})
             state.remove()
             return
         n = (state.getOption or (0,))[0] + sum(map(len, frames))
         state.update((n,))
         state.setTimeoutDuration(100)
-        yield pd.DataFrame({"k": [key[0]], "told": [f"{n} at {state.getCurrentProcessingTimeMs()}"]})
+        yield pd.DataFrame({"k": [key[0]], "reported": [f"{n} at {state.getCurrentProcessingTimeMs()}"]})
 
     now = [1000]
     query = local(counted, "ProcessingTimeTimeout", clock=lambda: now[0])
@@ -185,7 +185,7 @@ def test_states_errors_are_those_of_spark():
 
 
 def test_what_is_not_an_iterable_of_frames_is_refused():
-    for func, got in [(lambda *_: pd.DataFrame({"k": ["a"], "told": ["x"]}), "DataFrame"), (lambda *_: 7, "int")]:
+    for func, got in [(lambda *_: pd.DataFrame({"k": ["a"], "reported": ["x"]}), "DataFrame"), (lambda *_: 7, "int")]:
         with pytest.raises(UserFunctionError, match=rf"must yield pandas DataFrames .*got a {got}"):
             answers(local(func), "a")
 

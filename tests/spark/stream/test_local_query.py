@@ -389,7 +389,7 @@ def test_a_removed_variable_is_deleted_once_and_not_at_every_start(tmp_path, mon
     assert {parse_entry(key).tag for key in entries} == {2}
 
 
-def test_states_of_a_version_that_the_query_leaves_behind_are_told(tmp_path):
+def test_states_of_a_version_that_the_query_leaves_behind_are_reported(tmp_path):
     query = summing(tmp_path)
     rows = frame(*((f"key-{number}", 1) for number in range(20)))
     query.process(rows)
@@ -493,7 +493,7 @@ def test_a_query_that_is_taken_over_before_it_delivers_again_does_not(tmp_path, 
     assert query._delivered == []
 
 
-def test_wrong_arguments_are_told(tmp_path):
+def test_wrong_arguments_are_reported(tmp_path):
     with pytest.raises(InvalidArgumentError, match="'z' is not a column of inputSchema"):
         LocalQuery(Sum(), "z", ROWS, COUNTS, str(tmp_path))
     with pytest.raises(TypeError, match="unexpected keyword argument 'trigr'"):
@@ -606,7 +606,7 @@ def test_keys_are_hashed_and_placed_as_spark_does(spark):
     assert group_numbers(plan, np.array(expected)).tolist() == groups
 
 
-def test_a_key_that_cannot_be_hashed_without_spark_is_told():
+def test_a_key_that_cannot_be_hashed_without_spark_is_reported():
     with pytest.raises(InvalidArgumentError, match="without Spark a key cannot be a list"):
         key_fingerprints(pa.table({"k": [[1], [2]]}))
 

@@ -26,7 +26,7 @@ class Spark:
 
 
 @pytest.mark.parametrize(
-    ("end", "active", "told"),
+    ("end", "active", "reported"),
     [
         (None, False, "ended"),
         (StreamingQueryException("it failed"), None, "ended"),
@@ -36,11 +36,11 @@ class Spark:
     ],
     ids=["ended", "failed", "lost and ended", "lost and running", "lost for good"],
 )
-def test_a_checkpoint_is_released_when_the_query_is_known_to_have_ended(tmp_path, end, active, told):
+def test_a_checkpoint_is_released_when_the_query_is_known_to_have_ended(tmp_path, end, active, reported):
     storage = Storage(str(tmp_path))
     epoch = claim(storage, lambda _: False)
     query = StatefulQuery(Spark(end, active), [epoch], None, lambda: False)
     query._releasing.join()
-    assert tenancy(storage) == told
+    assert tenancy(storage) == reported
     assert not is_active_here(epoch.owner)
     assert claim(storage, is_active_here).number == 2  # a lost one is taken over, and fenced off

@@ -136,7 +136,7 @@ def test_user_code_that_failed_can_be_mended(feed, ours, spark):
     assert {row.k: row.n.n for row in read_state(ours.checkpoint, spark=spark).collect()} == {"a": 2, "b": 3}
 
 
-def test_two_halves_of_different_times_are_told_apart(feed, ours, tmp_path):
+def test_two_halves_of_different_times_are_distinguished(feed, ours, tmp_path):
     source = feed("k string, v int", [("a", 1)])
     ours(source.stream(), "k", Random(), OUT)
     shutil.copytree(f"{ours.checkpoint}/spark", tmp_path / "old")

@@ -75,16 +75,16 @@ def test_replanning_changes_no_answer(feed, ours, spark):
     assert balanced.batches == plain.batches
     for version in range(5):
         assert in_state(read_state(ours.checkpoint, version, spark=spark)) == in_files(source, version)
-    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
-    first = told[0]  # nothing is known of the keys, so the batch is looked at
+    reported = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    first = reported[0]  # nothing is known of the keys, so the batch is looked at
     assert (first.action, first.applied, first.plan) == ("replan", True, 1)
     assert first.imbalance_after < first.imbalance_before
     assert first.bound <= first.imbalance_after
     assert f"imbalance {first.imbalance_before:.3f} -> {first.imbalance_after:.3f}" in first.reason
     assert first.keys_moved + first.groups_moved > 0
-    assert [row.rows for row in told] == [480] * 4
-    assert all(len(row.partition_rows) == 4 and sum(row.partition_rows) == 480 for row in told)
-    assert all(row.imbalance_rows < row.imbalance_rows_hash for row in told)
+    assert [row.rows for row in reported] == [480] * 4
+    assert all(len(row.partition_rows) == 4 and sum(row.partition_rows) == 480 for row in reported)
+    assert all(row.imbalance_rows < row.imbalance_rows_hash for row in reported)
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_replanning_changes_no_answer(feed, ours, spark):
 def test_nothing_is_applied_where_it_is_not_wanted(feed, ours, spark, options):
     source = feed(SCHEMA, skewed(0), skewed(1))
     ours(source.stream(), "k", Slow(), OUT, 4, **options)
-    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
-    assert [(row.plan, row.applied) for row in told] == [(0, False)] * 2
+    reported = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch").collect()
+    assert [(row.plan, row.applied) for row in reported] == [(0, False)] * 2
     if options == {"policy": Policy("advise")}:
-        assert told[1].action == "replan"
-        assert told[1].imbalance_after < told[1].imbalance_before
+        assert reported[1].action == "replan"
+        assert reported[1].imbalance_after < reported[1].imbalance_before
     else:
-        assert [row.action for row in told] == ["keep"] * 2
+        assert [row.action for row in reported] == ["keep"] * 2
     assert in_state(read_state(ours.checkpoint, spark=spark)) == in_files(source, 2)
 
 
-def test_a_running_query_does_what_it_is_told(feed, keyed, begin, tmp_path, collected):
+def test_a_running_query_follows_its_overrides(feed, keyed, begin, tmp_path, collected):
     source = feed(SCHEMA)
     made = keyed(source.stream(), "k", Slow(0), OUT, 2, tailGroups=16, policy=Policy(load="rows"))
     query = begin(made, collected, tmp_path / "checkpoint")

@@ -163,17 +163,17 @@ class Balance(StatefulProcessor):
     """Begins with what the initial state says, row by row."""
 
     def init(self, handle):
-        self.sum = handle.getValueState("sum", "total long, told string")
+        self.sum = handle.getValueState("sum", "total long, reported string")
 
     def handleInitialState(self, key, initialState, timerValues):
-        total, told = self.sum.get() or (0, "")
-        self.sum.update((total + initialState.start, told + f"{key} {initialState};"))
+        total, reported = self.sum.get() or (0, "")
+        self.sum.update((total + initialState.start, reported + f"{key} {initialState};"))
 
     def handleInputRows(self, key, rows, timerValues):
-        total, told = self.sum.get() or (0, "")
+        total, reported = self.sum.get() or (0, "")
         total += sum(row.v for row in rows)
-        self.sum.update((total, told))
-        yield Row(k=key[0], total=total, told=told)
+        self.sum.update((total, reported))
+        yield Row(k=key[0], total=total, reported=reported)
 
     def close(self):
         pass
@@ -182,7 +182,7 @@ class Balance(StatefulProcessor):
 def test_initial_state(feed, ours, sparks, spark):
     initial = spark.createDataFrame([("a", 100), ("c", 7), ("a", 1), (None, 5)], "k string, start long").coalesce(1)
     source = feed("k string, v long", [("a", 1), ("b", 2)], [("c", 3), (None, 1), ("a", 1)])
-    schema = "k string, total long, told string"
+    schema = "k string, total long, reported string"
     mine = ours(source.stream(), "k", Balance(), schema, initialState=initial, form="rows")
     theirs = sparks(source.stream(), "k", Balance(), schema, initialState=initial, form="rows")
     assert mine.batches == theirs.batches

@@ -120,10 +120,12 @@ class FrameTeller(StatefulProcessor):
 
     def handleInputRows(self, key, rows, timerValues):
         for frame in rows:
-            told = [(name, str(frame[name].dtype), [self.told(value) for value in frame[name]]) for name in frame]
-            yield pd.DataFrame({"k": [key[0]], "told": [repr(told)]})
+            reported = [
+                (name, str(frame[name].dtype), [self.reported(value) for value in frame[name]]) for name in frame
+            ]
+            yield pd.DataFrame({"k": [key[0]], "reported": [repr(reported)]})
 
-    def told(self, value):
+    def reported(self, value):
         return type(value).__name__, repr(value)
 
     def close(self):
@@ -144,8 +146,8 @@ def test_rows_with_values_in_values(feed, ours, sparks, conf):
     sparse = (wall, at(5), dt.date(2024, 1, 1), [None, 1], {}, (None, None), [at(6)], (None, None, None))
     source = feed(types, [("a", *full), ("b", *sparse), ("c", *[None] * 8)])
     with conf(spark__sql__session__timeZone="Asia/Kathmandu"):
-        mine = ours(source.stream(), "k", FrameTeller(), "k string, told string")
-        theirs = sparks(source.stream(), "k", FrameTeller(), "k string, told string")
+        mine = ours(source.stream(), "k", FrameTeller(), "k string, reported string")
+        theirs = sparks(source.stream(), "k", FrameTeller(), "k string, reported string")
     assert [row.k for row in mine.rows] == ["a", "b", "c"]
     assert mine.batches == theirs.batches
 
@@ -254,18 +256,18 @@ class Balance(StatefulProcessor):
     """Begins with what the initial state says."""
 
     def init(self, handle):
-        self.sum = handle.getValueState("sum", "total long, told string")
+        self.sum = handle.getValueState("sum", "total long, reported string")
 
     def handleInitialState(self, key, initialState, timerValues):
-        total, told = self.sum.get() or (0, "")
-        told += f"{key} {list(initialState.columns)} {list(initialState.index)};"
-        self.sum.update((total + int(initialState["start"].sum()), told))
+        total, reported = self.sum.get() or (0, "")
+        reported += f"{key} {list(initialState.columns)} {list(initialState.index)};"
+        self.sum.update((total + int(initialState["start"].sum()), reported))
 
     def handleInputRows(self, key, rows, timerValues):
-        total, told = self.sum.get() or (0, "")
+        total, reported = self.sum.get() or (0, "")
         total += sum(int(frame["v"].sum()) for frame in rows)
-        self.sum.update((total, told))
-        yield pd.DataFrame({"k": [key[0]], "total": [total], "told": [told]})
+        self.sum.update((total, reported))
+        yield pd.DataFrame({"k": [key[0]], "total": [total], "reported": [reported]})
 
     def close(self):
         pass
@@ -274,7 +276,7 @@ class Balance(StatefulProcessor):
 def test_initial_state(feed, ours, sparks, spark):
     initial = spark.createDataFrame([("a", 100), ("c", 7), ("a", 1), (None, 5)], "k string, start long")
     source = feed("k string, v long", [("a", 1), ("b", 2)], [("c", 3), (None, 1), ("a", 1)])
-    mine = ours(source.stream(), "k", Balance(), "k string, total long, told string", initialState=initial)
-    theirs = sparks(source.stream(), "k", Balance(), "k string, total long, told string", initialState=initial)
+    mine = ours(source.stream(), "k", Balance(), "k string, total long, reported string", initialState=initial)
+    theirs = sparks(source.stream(), "k", Balance(), "k string, total long, reported string", initialState=initial)
     assert mine.batches == theirs.batches
     assert read_state(ours.checkpoint, 0, spark=spark).count() == 3

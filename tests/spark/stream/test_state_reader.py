@@ -73,10 +73,10 @@ def test_state_of_all_kinds_at_every_version(feed, ours, spark):
     assert rows["b"]["value"] == {"n": 2, "word": "w4"}
     assert rows["b"]["items"] == [{"v": 3}, {"v": 4}]
     assert rows["b"]["timers"] is None
-    told = state.select("k", F.explode("map").alias("u", "w")).selectExpr(
+    reported = state.select("k", F.explode("map").alias("u", "w")).selectExpr(
         "k", "u.v", "w.twice", "unix_seconds(w.t) AS s"
     )
-    assert sorted(map(tuple, told.collect())) == [("b", 3, 6, 3), ("b", 4, 8, 4), ("c", 1, 2, 1)]
+    assert sorted(map(tuple, reported.collect())) == [("b", 3, 6, 3), ("b", 4, 8, 4), ("c", 1, 2, 1)]
     versions = [
         sorted(row.k for row in read_state(ours.checkpoint, version, spark=spark).collect()) for version in range(4)
     ]
@@ -114,7 +114,7 @@ class Renewed(Kinds):
             self.sums.updateValue((1,), (row.n,))
 
 
-def test_a_version_that_a_running_query_has_left_behind_is_told(feed, ours, spark):
+def test_a_version_that_a_running_query_has_left_behind_is_reported(feed, ours, spark):
     source = feed("k string, v int", [("a", 5)])
     ours(source.stream(), "k", Renewed(), "k string, n int, items string")
     lost, state = (read_state(ours.checkpoint, spark=spark) for _ in range(2))  # Spark keeps the failure of each
@@ -154,9 +154,9 @@ def test_all_that_read_state_gives_begins_another_query(feed, ours, spark, tmp_p
         options = {"timeMode": "processingTime", "initialState": state}
         ours(feed("k string, v int", name="none").stream(), "k", Kinds(), "k string", checkpoint="new", **options)
         again = read_state(str(tmp_path / "new"), 0, spark=spark).drop("short")
-        told = [sorted(map(repr, df.withColumn("map", F.map_entries("map")).collect())) for df in (state, again)]
-    assert len(told[0]) == 3
-    assert told[0] == told[1]
+        reported = [sorted(map(repr, df.withColumn("map", F.map_entries("map")).collect())) for df in (state, again)]
+    assert len(reported[0]) == 3
+    assert reported[0] == reported[1]
 
 
 def test_state_and_batch_log_of_a_query_without_batches_are_empty(feed, ours, spark, tmp_path):
@@ -174,8 +174,8 @@ def test_the_batch_log_tells_of_every_batch(feed, ours, spark):
     source = feed("k string, v int, t timestamp", [("a", 1, first)], [("b", 2, second)])
     stream = source.stream().withWatermark("t", "10 seconds")
     ours(stream, "k", Renewed(), "k string, n int, items string")
-    told = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch")
-    first, second = told.collect()
+    reported = batch_log(ours.checkpoint, spark=spark).dataframe().orderBy("batch")
+    first, second = reported.collect()
     assert (first.batch, first.rows, first.output_rows, first.watermark) == (0, 1, 1, None)
     assert second.watermark.timestamp() == 90
     assert abs(second.time.timestamp() - time.time()) < 600

@@ -69,39 +69,39 @@ class Forms(StatefulProcessor):
         handle.deleteIfExists("gone")
 
     def handleInputRows(self, key, rows, timerValues):
-        told = []
+        reported = []
         self.value.update(each for each in ((np.int64(6), 7), None, None))
-        told.append(self.value.get())
+        reported.append(self.value.get())
         for number, form in enumerate(FORMS):
             self.value.update(form)
-            told.append(self.value.get())
+            reported.append(self.value.get())
             self.items.appendValue(form)
             self.table.updateValue(({"n": number},), form)
-            told.append(self.table.getValue(({"n": number},)))
+            reported.append(self.table.getValue(({"n": number},)))
         self.items.appendList(form for form in FORMS[:2])
-        told += [list(self.items.get()), list(self.table.keys()), list(self.table.values()), *self.table.iterator()]
+        reported += [list(self.items.get()), list(self.table.keys()), list(self.table.values()), *self.table.iterator()]
         self.items.put(iter(FORMS[:1]))
         self.letters.updateValue("k", (1, "x"))
-        told += [self.letters.containsKey("k"), self.letters.getValue(("k",)), list(self.letters.keys())]
+        reported += [self.letters.containsKey("k"), self.letters.getValue(("k",)), list(self.letters.keys())]
         self.text.put((number,) for number in NUMBERS)
-        told += list(self.text.get())
+        reported += list(self.text.get())
         try:
-            told.append(self.gone.exists())
+            reported.append(self.gone.exists())
         except PySparkRuntimeError as error:
-            told.append(str(error).partition(":")[0])
-        yield pd.DataFrame({"k": [key[0]] * len(told), "told": [described(each) for each in told]})
+            reported.append(str(error).partition(":")[0])
+        yield pd.DataFrame({"k": [key[0]] * len(reported), "reported": [described(each) for each in reported]})
 
     def close(self):
         pass
 
 
-FORMS_HERE = pa.schema({"k": pa.string(), "told": pa.string()})
+FORMS_HERE = pa.schema({"k": pa.string(), "reported": pa.string()})
 
 
 def test_rows_go_in_and_come_out_as_with_spark(feed, ours, sparks):
     source = feed("k string, v long", [("a", 1)])
-    mine = ours(source.stream(), "k", Forms(), "k string, told string")
-    theirs = sparks(source.stream(), "k", Forms(), "k string, told string")
+    mine = ours(source.stream(), "k", Forms(), "k string, reported string")
+    theirs = sparks(source.stream(), "k", Forms(), "k string, reported string")
     assert sorted(mine.rows) == sorted(theirs.rows)
     assert len(mine.rows) > 2 * len(FORMS) + len(NUMBERS)
 
@@ -116,13 +116,13 @@ class Deleting(StatefulProcessor):
         handle.deleteIfExists("gone")
 
     def handleInputRows(self, key, rows, timerValues):
-        told = []
+        reported = []
         for call in (lambda: self.handle.deleteIfExists("kept"), lambda: self.gone.getValue((1, "x"))):
             with pytest.raises(PySparkRuntimeError) as refused:
                 call()
             assert isinstance(refused.value, InvalidArgumentError)
-            told.append(str(refused.value))
-        yield pd.DataFrame({"k": key[0], "told": told})
+            reported.append(str(refused.value))
+        yield pd.DataFrame({"k": key[0], "reported": reported})
 
     def close(self):
         pass
@@ -130,7 +130,7 @@ class Deleting(StatefulProcessor):
 
 def test_the_use_of_a_deleted_variable_is_an_error_of_spark_and_of_this_library():
     query = LocalQuery(Deleting(), "k", pa.schema({"k": pa.string()}), FORMS_HERE)
-    first, second = query.process(pd.DataFrame({"k": ["a"]}))["told"]
+    first, second = query.process(pd.DataFrame({"k": ["a"]}))["reported"]
     assert first.startswith("Error deleting state: deleteIfExists('kept') was called after init")
     assert second.startswith("Error getting value: map state 'gone' is not initialized, because init has deleted it")
     assert query.state() == {}

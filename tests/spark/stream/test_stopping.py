@@ -146,7 +146,7 @@ def test_what_was_committed_is_delivered_on_stop_and_not_again_at_the_next_start
     assert sink.given[2] == (2, [("b", 2)])
 
 
-def test_a_delivery_on_stop_that_fails_is_told_and_made_at_the_next_start(source, tmp_path, caplog):
+def test_a_delivery_on_stop_that_fails_is_reported_and_made_at_the_next_start(source, tmp_path, caplog):
     sink = Slow(1, tmp_path, fails=1)
     with caplog.at_level(logging.WARNING):
         stop(start(source, tmp_path, sink), sink)

@@ -73,7 +73,7 @@ def reason(claim: Claim, finding: Finding) -> str:
 
 def as_markdown(results: Sequence[Judged]) -> str:
     """Summary of the run, and one table: claim, paper, ours, verdict."""
-    lines = [f"# {_TITLE}", "", _introduction(results), "", _told_origins(results), ""]
+    lines = [f"# {_TITLE}", "", _introduction(results), "", _origins(results), ""]
     lines += ["| | claim | paper | ours | verdict |", "|---|---|---|---|---|"]
     for exhibit, _, findings in results:
         for claim, finding in findings:
@@ -110,7 +110,7 @@ def _introduction(results: Sequence[Judged]) -> str:
     )
 
 
-def _told_origins(results: Sequence[Judged]) -> str:
+def _origins(results: Sequence[Judged]) -> str:
     """At which scales, commits and with what the results were made, each named once."""
     records = [each.record for each in results]
 

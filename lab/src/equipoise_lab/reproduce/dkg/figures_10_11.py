@@ -22,7 +22,7 @@ def _line(rows: Rows, method: str, name: str = "throughput") -> dict[int, float]
     return dict(zip(*rows.line("skew", name, method=method), strict=True))
 
 
-def _told(values: dict[int, float]) -> str:
+def _formatted(values: dict[int, float]) -> str:
     return ", ".join(f"r{skew} {value:,.0f}" for skew, value in values.items())
 
 
@@ -38,7 +38,7 @@ def _hashing_to_30(rows: Rows) -> Finding:
     found, best = _line(rows, "KG"), _line(rows, "SG")
     later = [value for skew, value in found.items() if skew >= 30]
     return judged(
-        _told(found) + " / s",
+        _formatted(found) + " / s",
         shape={
             "up to 30 % it has 0.8 of SG's throughput or more": all(found[s] > 0.8 * best[s] for s in found if s <= 30),
             "above 30 % it falls gradually": later == sorted(later, reverse=True),
@@ -50,7 +50,7 @@ def _two_choices_to_60(rows: Rows) -> Finding:
     found, single = _line(rows, "PKG"), _line(rows, "KG")
     ratios = {skew: found[skew] / single[skew] for skew in found if 30 < skew <= 60}
     return judged(
-        _told(found) + f" / s; above 30 %, up to 60 %, {min(ratios.values()):.2f} times KG or more",
+        _formatted(found) + f" / s; above 30 %, up to 60 %, {min(ratios.values()):.2f} times KG or more",
         shape={
             "it falls from 20 % on": found[max(found)] < found[30] < found[0],
             "above 30 %, up to 60 %, it has 1.5 times KG's throughput or more": min(ratios.values()) > 1.5,
@@ -62,7 +62,7 @@ def _best_above_30(rows: Rows) -> Finding:
     dkg, pkg, kg = (_line(rows, m) for m in ("DKG", "PKG", "KG"))
     above = [skew for skew in dkg if skew > 30]
     return judged(
-        "DKG " + _told(dkg) + " / s",
+        "DKG " + _formatted(dkg) + " / s",
         shape={"above 30 % it has more throughput than PKG and KG": all(dkg[s] > max(pkg[s], kg[s]) for s in above)},
     )
 

@@ -27,14 +27,14 @@ def _by_method(rows: Rows, measure_: str) -> dict[str, float]:
     return {row["method"]: row[measure_] for row in rows}
 
 
-def _told(values: dict[str, float], digits: int) -> str:
+def _formatted(values: dict[str, float], digits: int) -> str:
     return ", ".join(f"{method} {value:,.{digits}f}" for method, value in values.items())
 
 
 def _throughput(rows: Rows) -> Finding:
     found = _by_method(rows, "throughput")
     return judged(
-        _told(found, 0),
+        _formatted(found, 0),
         shape={"KG < PKG < DKG < SG": found["KG"] < found["PKG"] < found["DKG"] < found["SG"]},
         numbers={
             f"{m} within a quarter of {_PRINTED[m]['throughput']:,}": near(found[m], _PRINTED[m]["throughput"])
@@ -46,7 +46,7 @@ def _throughput(rows: Rows) -> Finding:
 def _deviation(rows: Rows) -> Finding:
     found = _by_method(rows, "deviation")
     return judged(
-        _told(found, 2),
+        _formatted(found, 2),
         shape={"SG < DKG < PKG < KG": found["SG"] < found["DKG"] < found["PKG"] < found["KG"]},
         numbers={
             f"{m} within a quarter of {_PRINTED[m]['deviation']:.1f}": near(found[m], _PRINTED[m]["deviation"])
@@ -58,7 +58,7 @@ def _deviation(rows: Rows) -> Finding:
 def _cost(rows: Rows) -> Finding:
     found = _by_method(rows, "cost")
     return judged(
-        _told(found, 3),
+        _formatted(found, 3),
         shape={
             "KG is 1 and SG the largest": found["KG"] == 1 and found["SG"] == max(found.values()),
             "PKG and DKG are close, within a quarter": near(found["DKG"], found["PKG"]),

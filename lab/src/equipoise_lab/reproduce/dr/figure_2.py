@@ -79,7 +79,7 @@ def _line(rows: Rows, method: str, law: str = "shifted") -> dict[int, float]:
     return dict(zip(*rows.line("partitions", "imbalance", law=law, method=method), strict=True))
 
 
-def _told(values: dict[int, float]) -> str:
+def _formatted(values: dict[int, float]) -> str:
     return ", ".join(f"{value:.3f} at {n}" for n, value in values.items())
 
 
@@ -88,7 +88,7 @@ def _linear_growth(rows: Rows) -> Finding:
     fits = {m: float(np.corrcoef(list(line), list(line.values()))[0, 1]) ** 2 for m, line in found.items()}
     apart = max(abs(found[m][n] / found["Readj"][n] - 1) for m in ("Redist", "Scan") for n in found["Readj"])
     return judged(
-        "; ".join(f"{m} {_told(line)}" for m, line in found.items()),
+        "; ".join(f"{m} {_formatted(line)}" for m, line in found.items()),
         shape={
             "they grow with the partitions": all(line[max(line)] > line[min(line)] for line in found.values()),
             "a straight line explains 90 % or more": min(fits.values()) > 0.9,
@@ -112,7 +112,7 @@ def _mixed_between(rows: Rows) -> Finding:
 def _below_1_2(rows: Rows) -> Finding:
     printed, ours = _line(rows, "KIP, scale 2"), _line(rows, "KIP, ours, scale 2")
     return judged(
-        f"as printed {_told(printed)}; ours {_told(ours)}",
+        f"as printed {_formatted(printed)}; ours {_formatted(ours)}",
         shape={"KIP as printed stays below 1.2": max(printed.values()) < 1.2},
     )
 
@@ -121,7 +121,7 @@ def _below_1_2_under_zipf(rows: Rows) -> Finding:
     printed = _line(rows, "KIP, scale 2", "Zipf")
     bounds = dict(zip(*rows.line("partitions", "bound", law="Zipf"), strict=True))
     return judged(
-        f"as printed {_told(printed)}; no plan can be below {_told(bounds)}",
+        f"as printed {_formatted(printed)}; no plan can be below {_formatted(bounds)}",
         shape={"KIP as printed stays below 1.2": max(printed.values()) < 1.2},
     )
 

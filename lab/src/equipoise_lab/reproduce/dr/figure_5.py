@@ -46,14 +46,14 @@ def _line(rows: Rows, method: str) -> dict[int, float]:
     return dict(zip(*rows.line("partitions", "time", method=method), strict=True))
 
 
-def _told(values: dict[int, float]) -> str:
+def _formatted(values: dict[int, float]) -> str:
     return ", ".join(f"{value:.2f} at {n}" for n, value in values.items())
 
 
 def _over_partitioning_helps(rows: Rows) -> Finding:
     plain = _line(rows, "hash")
     return judged(
-        f"hash: {_told(plain)}",
+        f"hash: {_formatted(plain)}",
         shape={
             "more partitions than slots are faster": min(list(plain.values())[2:]) < list(plain.values())[1],
             "processing time keeps improving to the largest number": list(plain.values())[-1]
@@ -76,7 +76,7 @@ def _best_at_2_to_3(rows: Rows) -> Finding:
     slots = sorted(dr)[1]
     best = min(dr, key=lambda n: dr[n])
     return judged(
-        f"DR: {_told(dr)}; best at {best / slots:.1f} partitions a slot",
+        f"DR: {_formatted(dr)}; best at {best / slots:.1f} partitions a slot",
         shape={"DR is best with more partitions than slots": best > slots},
         numbers={"with 2 or 3 times as many": 2 <= best / slots <= 3},
     )

@@ -61,7 +61,7 @@ def _at(rows: Rows, method: str, **fixed: Any) -> float:
     return rows.mean("seconds", method=method, **fixed)
 
 
-def _told(values: dict[str, float]) -> str:
+def _formatted(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {1000 * value:,.1f} ms" for name, value in values.items())
 
 
@@ -70,7 +70,7 @@ def _over_sigma(rows: Rows) -> Finding:
     low = {m: _at(rows, m, sigma=small) for m in THREE}
     default = {m: _at(rows, m, sigma=0.1) for m in THREE}
     return judged(
-        f"at sigma {small} {_told(low)}; at 0.1 {_told(default)}",
+        f"at sigma {small} {_formatted(low)}; at 0.1 {_formatted(default)}",
         shape={
             "the time rises as sigma falls, for readj and redist": all(
                 low[m] > default[m] for m in ("readj", "redist")
@@ -86,7 +86,7 @@ def _over_sigma(rows: Rows) -> Finding:
 
 def _default_is_quick(rows: Rows) -> Finding:
     found = {m: _at(rows, m, sigma=0.1) for m in THREE}
-    return judged(_told(found), shape={"all are below 50 ms at sigma 0.1": max(found.values()) < 0.05})
+    return judged(_formatted(found), shape={"all are below 50 ms at sigma 0.1": max(found.values()) < 0.05})
 
 
 def _over_channels(rows: Rows) -> Finding:
@@ -98,7 +98,7 @@ def _over_channels(rows: Rows) -> Finding:
     last = max(rows.distinct("channels"))
     at_end = {m: _at(rows, m, channels=last) for m in ("consistent", *THREE)}
     return judged(
-        f"at {last} channels {_told(at_end)}; time over channels from the middle to the end grows by "
+        f"at {last} channels {_formatted(at_end)}; time over channels from the middle to the end grows by "
         + ", ".join(f"{m} {value:.2f}" for m, value in growth.items()),
         shape={
             "scan is the cheapest of the three at the end": at_end["scan"] <= min(at_end["redist"], at_end["readj"]),

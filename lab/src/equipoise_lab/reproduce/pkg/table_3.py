@@ -32,14 +32,14 @@ def _latencies(rows: Rows, setting: str) -> dict[str, float]:
     return {row["method"]: row["latency"] for row in rows.where(setting=setting)}
 
 
-def _told(latencies: dict[str, float]) -> str:
+def _formatted(latencies: dict[str, float]) -> str:
     return ", ".join(f"{method} {value:.2f} ms" for method, value in latencies.items())
 
 
 def _alike_without_load(rows: Rows) -> Finding:
     found = _latencies(rows, "D = 0.1 ms")
     return judged(
-        _told(found),
+        _formatted(found),
         shape={"largest over smallest below 1.5": max(found.values()) < 1.5 * min(found.values())},
         numbers={"all between 3 and 4 ms": all(3 < value < 4 for value in found.values())},
     )

@@ -68,7 +68,7 @@ def _over_periods(rows: Rows, name: str) -> dict[str, list[float]]:
     return {method: periods.line("period", name, method=method)[1] for method in METHODS}
 
 
-def _told(found: dict[str, list[float]]) -> str:
+def _formatted(found: dict[str, list[float]]) -> str:
     return "; ".join(f"{method} {', '.join(f'{value:,.0f}' for value in line)}" for method, line in found.items())
 
 
@@ -76,7 +76,7 @@ def _less_memory(rows: Rows) -> Finding:
     found = _over_periods(rows, "counters")
     pkg, sg, kg = (found[method][-1] for method in ("PKG", "SG", "KG"))
     return judged(
-        f"counters over the periods: {_told(found)}",
+        f"counters over the periods: {_formatted(found)}",
         shape={
             "PKG holds fewer counters than SG": pkg < sg,
             "longer periods hold more": all(line[-1] > line[0] for line in found.values()),
@@ -91,7 +91,7 @@ def _less_memory(rows: Rows) -> Finding:
 def _faster_than_shuffle(rows: Rows) -> Finding:
     found = _over_periods(rows, "throughput")
     return judged(
-        f"words / s over the periods: {_told(found)}",
+        f"words / s over the periods: {_formatted(found)}",
         shape={
             "PKG is faster than SG at every period": all(
                 pkg > sg for pkg, sg in zip(found["PKG"], found["SG"], strict=True)

@@ -85,7 +85,7 @@ def _relative(rows: Rows, data: str, name: str, to: str) -> dict[str, float]:
     return {row["technique"]: row[name] / base for row in rows.where(data=data)}
 
 
-def _told(values: dict[str, float]) -> str:
+def _formatted(values: dict[str, float]) -> str:
     return ", ".join(f"{technique} {value:.3f}" for technique, value in values.items())
 
 
@@ -97,7 +97,7 @@ def _size(rows: Rows) -> Finding:
     )
     near_zero = max(by[t] for by in found.values() for t in ("Prompt", "Time-based", "Shuffle"))
     return judged(
-        "; ".join(f"{data}: {_told(by)}" for data, by in found.items()),
+        "; ".join(f"{data}: {_formatted(by)}" for data, by in found.items()),
         shape={"Prompt, time-based and shuffle are the best, or within a hundredth": best},
         numbers={"they approach 0: below 0.05": near_zero < 0.05},
     )
@@ -110,7 +110,7 @@ def _cardinality(rows: Rows) -> Finding:
         for by in found.values()
     )
     return judged(
-        "; ".join(f"{data}: {_told(by)}" for data, by in found.items()),
+        "; ".join(f"{data}: {_formatted(by)}" for data, by in found.items()),
         shape={"Prompt as printed and hashing are below all others on every data set": better},
     )
 

@@ -82,7 +82,7 @@ def _others(rows: Rows) -> list[str]:
     return [each for each in rows.distinct("technique") if each not in _OURS]
 
 
-def _told(rows: Rows) -> str:
+def _formatted(rows: Rows) -> str:
     return "; ".join(
         f"{case}: "
         + ", ".join(f"{m} {rows.mean('rate', case=case, technique=m):,.0f} / s" for m in rows.distinct("technique"))
@@ -94,7 +94,7 @@ def _longer_is_better(rows: Rows) -> Finding:
     part = _measured(rows, "over the interval")
     lines = {m: part.line("interval", "rate", technique=m)[1] for m in part.distinct("technique")}
     return judged(
-        _told(part),
+        _formatted(part),
         shape={
             "every technique holds more at the longest interval than at the shortest": all(
                 line[-1] > line[0] for line in lines.values()
@@ -126,7 +126,7 @@ def _highest_at_every_skew(rows: Rows) -> Finding:
     found = {m: _ratios(part, m) for m in _others(part)}
     last = part.distinct("case")[-1]
     return judged(
-        _told(part),
+        _formatted(part),
         shape={"Prompt is the highest at every skew, within 5 %": min(min(e.values()) for e in found.values()) > 0.95},
         numbers={"at the highest skew twice every other technique": min(each[last] for each in found.values()) >= 2},
     )

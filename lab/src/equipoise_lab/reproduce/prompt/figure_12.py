@@ -46,7 +46,7 @@ def _peak_and_end(rows: Rows, part: str, name: str) -> tuple[int, int, int]:
     return line[0], max(line), line[-1]
 
 
-def _told(rows: Rows, part: str) -> str:
+def _formatted(rows: Rows, part: str) -> str:
     return ", ".join(
         "{} {}, at most {}, at last {}".format(n, *_peak_and_end(rows, part, n)) for n in ("map tasks", "reduce tasks")
     )
@@ -56,7 +56,7 @@ def _follows(rows: Rows) -> Finding:
     found = {n: _peak_and_end(rows, "rate and keys", n) for n in ("map tasks", "reduce tasks")}
     growth = max(rows.column("rate", part="rate and keys"))
     return judged(
-        _told(rows, "rate and keys"),
+        _formatted(rows, "rate and keys"),
         shape={
             "both grow at least in half the proportion of the load": all(
                 top / start > 1 + (growth - 1) / 2 for start, top, _ in found.values()
@@ -74,7 +74,7 @@ def _what_grew(rows: Rows) -> Finding:
         return found[name][1] / found[name][0]
 
     return judged(
-        f"rate alone: {_told(rows, 'rate alone')}; keys alone: {_told(rows, 'keys alone')}",
+        f"rate alone: {_formatted(rows, 'rate alone')}; keys alone: {_formatted(rows, 'keys alone')}",
         shape={
             "map tasks follow the rate more than reduce tasks do": grew(by_rate, "map tasks")
             > grew(by_rate, "reduce tasks"),
