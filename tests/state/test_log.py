@@ -166,8 +166,13 @@ def test_another_format_and_another_shape_are_refused(hand, kind):
         return hand.log.read(0) if kind == "commit" else hand.log.table(0)
 
     hand.storage.write(f"log/{name}", seal(kind, 2, msgspec.to_builtins(commit)))
-    with pytest.raises(UnknownFormatError, match=f"{name}.*format 2, this release reads format 4"):
+    with pytest.raises(UnknownFormatError, match=f"{name}.*format 2, this release reads format 4") as refused:
         read()
+    assert str(refused.value).endswith(
+        "read it with the release that wrote it. To continue with this release, read the state with the other one "
+        "(read_state), start a new checkpoint with that state as initialState, and let the source start after the last "
+        "batch"
+    )
     hand.storage.write(f"log/{name}", seal(kind, 4, {"version": "one"}))
     with pytest.raises(DamagedError, match=f"{name} is not a {kind}.*restore it from a copy"):
         read()

@@ -29,14 +29,13 @@ from equipoise.errors import (
     LogBrokenError,
     MismatchError,
     StorageError,
-    UnknownFormatError,
 )
 from equipoise.framing import seal, unseal
 from equipoise.names import unique_name
 from equipoise.plan import Plan
 from equipoise.state.commit import Commit
 from equipoise.state.log import FOLDER as LOG
-from equipoise.state.log import CommitLog
+from equipoise.state.log import CommitLog, unreadable
 from equipoise.storage import Storage
 
 _QUERY, _OVERRIDES, _PLANS, _DELIVERED = "query", "overrides", "plans", "delivered"
@@ -267,13 +266,7 @@ class Checkpoint:
                 f"{self.storage.at(path)} is damaged: {error}; restore it from a copy{or_else}"
             ) from error
         except FormatError as error:
-            if not isinstance(error, UnknownFormatError):
-                raise DamagedError(f"{self.storage.at(path)}: {error}{or_else}") from error
-            raise UnknownFormatError(
-                f"{self.storage.at(path)}: {error}. To continue with this release, read the state with the other one "
-                "(read_state), start a new checkpoint with that state as initialState, and let the source start after "
-                f"the last batch{or_else}"
-            ) from error
+            raise unreadable(self.storage.at(path), error, or_else) from error
 
 
 def new_name() -> str:

@@ -2,9 +2,9 @@
 
 Version 0 is the initial state, version b + 1 is the state after micro-batch b. Files below the checkpoint's folder::
 
-    log/<version, 20 digits>.commit                        sealed "commit", format 2: the fields of Commit
+    log/<version, 20 digits>.commit                        sealed "commit", format 4: the fields of Commit
     log/<version, 20 digits>-<epoch, 10 digits>.commit     the same, where the store cannot create a file if absent
-    log/<version, 20 digits>-<epoch, 10 digits>-<oldest, 20 digits>.summary    sealed "summary", format 2: version; for
+    log/<version, 20 digits>-<epoch, 10 digits>-<oldest, 20 digits>.summary    sealed "summary", format 4: version; for
                                                            each group its snapshot and the changes since; the files
                                                            that hold them. Versions below the oldest are not kept
 
@@ -304,8 +304,7 @@ class CommitLog:
         except msgspec.ValidationError as error:
             raise DamagedError(f"{self.storage.at(path)} is not a {kind}: {error}; restore it from a copy") from error
         except FormatError as error:
-            kind_of = UnknownFormatError if isinstance(error, UnknownFormatError) else DamagedError
-            raise kind_of(f"{self.storage.at(path)}: {error}") from error
+            raise unreadable(self.storage.at(path), error) from error
 
     def _missing(self, version: int, names: dict[int, str]) -> LogBrokenError:
         there = f"it has versions {min(names)} to {max(names)}" if names else "it is empty"
@@ -323,6 +322,26 @@ class _Record(NamedTuple):
     oldest: int
     kind: str
     name: str
+
+
+def unreadable(where: str, error: FormatError, or_else: str = "") -> FormatError:
+    """Return the error for a file of a checkpoint that cannot be read: where it is, and for another format the way out.
+
+    Parameters
+    ----------
+    where
+        Location of the file.
+    error
+        What was found in it.
+    or_else
+        Another way out, of this file alone.
+    """
+    if not isinstance(error, UnknownFormatError):
+        return DamagedError(f"{where}: {error}{or_else}")
+    return UnknownFormatError(
+        f"{where}: {error}. To continue with this release, read the state with the other one (read_state), start a new "
+        f"checkpoint with that state as initialState, and let the source start after the last batch{or_else}"
+    )
 
 
 def _kept_from(records: list[_Record]) -> int:
