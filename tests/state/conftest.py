@@ -1,5 +1,6 @@
 """Checkpoints without a query: commits that are made by hand."""
 
+import errno
 import uuid
 from hashlib import sha256
 
@@ -20,9 +21,61 @@ PROTOCOLS = ["exclusive", "by epoch"]
 """How claims and commits are distinguished: one file of a name, or names with the epoch."""
 
 
+class HadoopFolder:
+    """A local folder whose ``move`` is that of ``pyarrow.fs.HadoopFileSystem`` on HDFS.
+
+    Parameters
+    ----------
+    folder
+        Its root; ``None``: paths are those of the machine.
+    """
+
+    def __init__(self, folder=None):
+        self._folder = folder
+        local = pyarrow.fs.LocalFileSystem()
+        self._real = local if folder is None else pyarrow.fs.SubTreeFileSystem(str(folder), local)
+
+    def __reduce__(self):
+        return type(self), (self._folder,)
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def move(self, source, target):
+        """Rename; if that fails and both are files, delete the target and rename again."""
+        try:
+            self.rename(source, target)
+        except OSError:
+            if not (self._is(source, "File") and self._is(target, "File")):
+                raise
+            self._real.delete_file(target)
+            self.between_delete_and_rename()
+            self.rename(source, target)
+
+    def rename(self, source, target):
+        """Rename as the name node does: into a folder that exists, and never over a file."""
+        if self._is(target, "Directory"):
+            target = f"{target}/{source.rpartition('/')[2]}"
+        if self._is(source, "NotFound") or not self._is(target, "NotFound"):
+            raise OSError(errno.EIO, f"cannot rename {source} to {target}")
+        self._real.move(source, target)
+
+    def between_delete_and_rename(self):
+        """Overridden by tests."""
+
+    def _is(self, path, kind):
+        return self._real.get_file_info(path).type == getattr(pyarrow.fs.FileType, kind)
+
+
+@pytest.fixture
+def hadoop_folder():
+    """Class of a folder that renames as HDFS does."""
+    return HadoopFolder
+
+
 def storage_of(folder, protocol):
     """A local folder, on a store that can create a file only if it is absent, or on one that cannot."""
-    return Storage(str(folder), store=None if protocol == "exclusive" else RenamingFiles(pyarrow.fs.LocalFileSystem()))
+    return Storage(str(folder), store=None if protocol == "exclusive" else RenamingFiles(HadoopFolder()))
 
 
 class Hand:

@@ -21,11 +21,11 @@ def _below(folder):
 
 
 STORES = {
-    "local disk": lambda folder: (LocalDisk(), f"{folder}/root"),
-    "renaming files": lambda folder: (RenamingFiles(_below(folder)), "root"),
-    "arrow objects": lambda folder: (ArrowObjects(_MakesFolders(folder)), "root"),
-    "conditional objects": lambda folder: (ConditionalObjects(f"file://{folder}"), "root"),
-    "conditional objects in memory": lambda _: (ConditionalObjects("memory:///"), "root"),
+    "local disk": lambda folder, _: (LocalDisk(), f"{folder}/root"),
+    "renaming files": lambda folder, hadoop: (RenamingFiles(hadoop(folder)), "root"),
+    "arrow objects": lambda folder, _: (ArrowObjects(_MakesFolders(folder)), "root"),
+    "conditional objects": lambda folder, _: (ConditionalObjects(f"file://{folder}"), "root"),
+    "conditional objects in memory": lambda *_: (ConditionalObjects("memory:///"), "root"),
 }
 
 
@@ -47,9 +47,9 @@ class _MakesFolders:
 
 
 @pytest.fixture(params=STORES)
-def placed(request, tmp_path):
+def placed(request, tmp_path, hadoop_folder):
     """A store, and a folder in it."""
-    return STORES[request.param](tmp_path)
+    return STORES[request.param](tmp_path, hadoop_folder)
 
 
 @pytest.fixture
@@ -179,8 +179,8 @@ def test_of_eight_that_create_a_file_at_once_exactly_one_succeeds_where_that_is_
 
 
 @pytest.mark.parametrize("name", [name for name in STORES if "conditional" in name])
-def test_names_at_the_root_of_a_bucket_are_whole(tmp_path, name):
-    store, _ = STORES[name](tmp_path)
+def test_names_at_the_root_of_a_bucket_are_whole(tmp_path, hadoop_folder, name):
+    store, _ = STORES[name](tmp_path, hadoop_folder)
     storage = Storage("", store=store)
     storage.write("query", b"1")
     storage.write("log/a", b"12")
@@ -218,40 +218,99 @@ def test_no_path_leads_out_of_the_folder(storage, path):
             use(path)
 
 
-class _MovesAndFails:
-    """A file system whose rename reports a failure, after it took effect or without."""
+@pytest.fixture
+def failing_folder(hadoop_folder):
+    """Class of a file system whose rename reports a failure, after it took effect or without."""
 
-    def __init__(self, folder, *, took_effect):
-        self._real, self._took_effect = _below(folder), took_effect
+    class MovesAndFails(hadoop_folder):
+        def __init__(self, folder, *, took_effect):
+            super().__init__(folder)
+            self._took_effect = took_effect
 
-    def __getattr__(self, name):
-        return getattr(self._real, name)
+        def move(self, source, target):
+            if self._took_effect:
+                super().move(source, target)
+            raise OSError(errno.EIO, "rename failed")
 
-    def move(self, source, target):
-        if self._took_effect:
-            self._real.move(source, target)
-        raise OSError(errno.EIO, "rename failed")
+    return MovesAndFails
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_rename_that_reports_a_failure_after_it_took_effect_is_taken_for_success(tmp_path, replace):
-    store = RenamingFiles(_MovesAndFails(tmp_path, took_effect=True))
+def test_a_rename_that_reports_a_failure_after_it_took_effect_is_taken_for_success(tmp_path, failing_folder, replace):
+    store = RenamingFiles(failing_folder(tmp_path, took_effect=True))
     assert store.abilities.rename_may_report_false
     put(store, "root/file", b"0123", replace=replace)
     assert store.read("root/file") == b"0123"
     assert names(store, "root") == ["file"]
 
 
-@pytest.mark.parametrize("before", [None, b"another"])
-def test_a_rename_that_failed_is_reported(tmp_path, before):
+@pytest.mark.parametrize("before", [None, b"another", b"size"])
+def test_a_rename_that_failed_is_reported(tmp_path, hadoop_folder, failing_folder, before):
     if before is not None:
-        put(RenamingFiles(_below(tmp_path)), "root/file", before)
-    storage = Storage("root", store=RenamingFiles(_MovesAndFails(tmp_path, took_effect=False)))
+        put(RenamingFiles(hadoop_folder(tmp_path)), "root/file", before)
+    storage = Storage("root", store=RenamingFiles(failing_folder(tmp_path, took_effect=False)))
     with pytest.raises(StorageError, match=r"could not write root/file: .*rename failed"):
         storage.write("file", b"0123")
     assert storage.names("") == ([] if before is None else ["file"])
     assert before is None or storage.read("file") == before
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == storage.names("")
+
+
+def test_a_rename_fails_whose_temporary_file_is_gone_even_if_the_target_has_its_size(tmp_path, hadoop_folder):
+    class Cleaned(hadoop_folder):
+        def move(self, source, target):
+            self.delete_file(source)
+            super().move(source, target)
+
+    put(RenamingFiles(hadoop_folder(tmp_path)), "root/file", b"size")
+    with pytest.raises(OSError, match="cannot rename"):
+        put(RenamingFiles(Cleaned(tmp_path)), "root/file", b"0123")
+    assert RenamingFiles(hadoop_folder(tmp_path)).read("root/file") == b"size"
+
+
+class _Dies(BaseException):
+    """The process ends here."""
+
+
+def test_a_file_that_another_driver_has_created_meanwhile_is_never_deleted(tmp_path, hadoop_folder):
+    """A driver that pauses before its rename, and wakes after its successor has delivered, must not touch that file."""
+    successor = RenamingFiles(hadoop_folder(tmp_path))
+
+    class Overtaken(hadoop_folder):
+        def move(self, source, target):
+            put(successor, "root/file", b"delivered", replace=False)
+            super().move(source, target)
+
+        def between_delete_and_rename(self):
+            raise _Dies
+
+    with pytest.raises(FileExistsError):
+        put(RenamingFiles(Overtaken(tmp_path)), "root/file", b"late", replace=False)
+    assert successor.read("root/file") == b"delivered"
+
+
+def test_a_process_that_dies_while_it_replaces_a_file_leaves_none_on_hdfs(tmp_path, hadoop_folder):
+    """The limit that the store states: ``atomic_replace``."""
+
+    class DiesInMove(hadoop_folder):
+        def between_delete_and_rename(self):
+            raise _Dies
+
+    store = RenamingFiles(DiesInMove(tmp_path))
+    assert not store.abilities.atomic_replace
+    put(store, "root/file", b"old")
+    with pytest.raises(_Dies):
+        put(store, "root/file", b"new")
+    assert store.look("root/file") is None
+
+
+def test_a_killed_creator_leaves_a_temporary_folder_that_is_cleaned_away(tmp_path, hadoop_folder):
+    storage = Storage("root", store=RenamingFiles(hadoop_folder(tmp_path)))
+    storage.write("kept", b"1")
+    RenamingFiles(hadoop_folder(tmp_path)).upload("root/part-1", replace=False).write(b"half")
+    assert storage.names("") == ["kept"]
+    storage.clean("", lambda: None, "part-")
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["kept"]
 
 
 class _LosesAnswers(LocalDisk):

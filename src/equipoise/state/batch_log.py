@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from equipoise.adapt.controller import DecisionRecord
-from equipoise.errors import DamagedError, FormatError, UnknownFormatError
+from equipoise.errors import AlreadyExistsError, DamagedError, FormatError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit, Measures
@@ -60,7 +60,11 @@ def write(log: CommitLog, head: int) -> None:
     if names and int(names[-1]) >= head:
         return  # the batch is delivered again; its row was written the first time
     rows = [row(commit) for commit in log.latest(int(names[-1]) + 1 if names else 0, head)]
-    log.storage.write(f"{FOLDER}/{head:020d}", seal(FOLDER, _FORMAT_VERSION, rows))
+    path = f"{FOLDER}/{head:020d}"
+    try:
+        log.storage.create(path, seal(FOLDER, _FORMAT_VERSION, rows))
+    except AlreadyExistsError:  # a query that was taken over, or has taken over, has written the same rows
+        log.storage.sync(path)
     for name in names[: max(0, len(names) + 1 - FILES_KEPT)]:
         log.storage.delete(f"{FOLDER}/{name}")
 

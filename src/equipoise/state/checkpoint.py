@@ -193,10 +193,17 @@ class Checkpoint:
         self.storage.write(_DELIVERED, seal(_DELIVERED, _FORMATS[_DELIVERED], [commit.version, commit.offsets]))
 
     def keep_plan(self, plan: Plan) -> str:
-        """Store a plan; return its name, which contains the digest of its content."""
+        """Store a plan; return its name, which contains the digest of its content.
+
+        A stored plan is never replaced: a commit may name it, and not every store replaces a file in one step.
+        """
         data = plan.to_json().encode()
         name = f"{plan.version:010d}-{hashlib.sha256(data).hexdigest()}"
-        self.storage.write(f"{_PLANS}/{name}.json", data)
+        path = f"{_PLANS}/{name}.json"
+        try:
+            self.storage.create(path, data)
+        except AlreadyExistsError:
+            self.storage.sync(path)  # the query that stored it may have died before it had synced the name
         return name
 
     def plan(self, name: str) -> Plan:

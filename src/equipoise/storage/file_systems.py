@@ -1,9 +1,21 @@
 """Stores through pyarrow: HDFS and similar ones, which can rename, and object stores, which cannot.
 
-Neither has an atomic create-if-absent here. pyarrow's ``move`` on HDFS deletes an existing target, and its object
-stores have no conditional upload: for a file that must be new, existence is checked first, and then it is written.
+pyarrow's object stores have no conditional upload: for a file that must be new, existence is checked first, and then it
+is written.
+
+HDFS itself never renames over a file. pyarrow's ``move`` to the name of an existing file is three requests: a rename
+that HDFS refuses, a deletion of the target, and the rename again. So
+
+- a file that may replace another is moved to its name. For a moment neither the old nor the new one is there, and a
+  process that dies at this moment leaves neither. Nothing that a version needs is replaced in this way;
+- a file that must be new lies under its own name in a temporary folder and is moved into its folder. HDFS gives it its
+  name there in one step, or refuses because the name exists, and pyarrow deletes nothing, as the target is a folder.
+
+The second form creates a file if it is absent. The log does not rely on it (``Abilities.create_if_absent``), since no
+test here runs on HDFS itself; the sinks that copy files gain from it.
 """
 
+import zlib
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +24,8 @@ import pyarrow.fs
 
 from equipoise.names import unique_name
 from equipoise.storage.store import TEMPORARY, Abilities, Entry, Store, Upload
+
+_CHUNK = 1 << 20
 
 
 class ArrowObjects(Store):
@@ -72,14 +86,17 @@ class RenamingFiles(ArrowObjects):
     """HDFS and similar stores through pyarrow: a file is written under a temporary name and renamed."""
 
     abilities = Abilities(
-        create_if_absent=False, atomic_rename=True, rename_may_report_false=True, list_after_write=True, sync=False
+        create_if_absent=False,
+        atomic_rename=True,
+        rename_may_report_false=True,
+        list_after_write=True,
+        sync=False,
+        atomic_replace=False,
     )
 
     def upload(self, path: str, *, replace: bool) -> Upload:
         """Begin a file."""
-        return _RenamedUpload(
-            self._filesystem, path, replace=replace, may_report_false=self.abilities.rename_may_report_false
-        )
+        return (_ReplacingUpload if replace else _CreatingUpload)(self._filesystem, path)
 
 
 class _ObjectUpload(Upload):
@@ -108,39 +125,99 @@ class _ObjectUpload(Upload):
 
 
 class _RenamedUpload(Upload):
-    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, *, replace: bool, may_report_false: bool) -> None:
-        self._filesystem, self._path, self._replace, self._size = filesystem, path, replace, 0
-        self._may_report_false = may_report_false
-        folder, _, name = path.rpartition("/")
-        self._temporary = f"{folder}/.{name}.{unique_name()}{TEMPORARY}"
+    """A file that is written under a temporary name and renamed.
+
+    Parameters
+    ----------
+    filesystem
+        pyarrow's file system.
+    path
+        Name of the file.
+    temporary
+        Name under which it is written.
+    """
+
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, temporary: str) -> None:
+        self._filesystem, self._path, self._temporary = filesystem, path, temporary
+        self._size = self._checksum = 0
         with _as_os_errors():
-            filesystem.create_dir(folder, recursive=True)
-            self._stream = filesystem.open_output_stream(self._temporary)
+            filesystem.create_dir(temporary.rpartition("/")[0], recursive=True)
+            self._stream = filesystem.open_output_stream(temporary)
 
     def write(self, data: bytes) -> None:
         with _as_os_errors():
             self._stream.write(data)
         self._size += len(data)
+        self._checksum = zlib.crc32(data, self._checksum)
+
+    def _rename(self, target: str) -> None:
+        """Move the file to ``target``; a move that reports a failure although it took effect is a success."""
+        try:
+            self._filesystem.move(self._temporary, target)
+        except (OSError, pa.ArrowException):
+            if not self._took_effect():
+                raise
+
+    def _took_effect(self) -> bool:
+        """Whether a rename that reported a failure took effect: the temporary file is gone, the target has its bytes.
+
+        The size alone would not do: a successor may have deleted the temporary file, and the target may be an earlier
+        file of the same size.
+        """
+        ours, theirs = self._filesystem.get_file_info([self._temporary, self._path])
+        if ours.type != pyarrow.fs.FileType.NotFound or theirs.size != self._size:
+            return False
+        checksum = 0
+        with self._filesystem.open_input_stream(self._path) as file:
+            while data := file.read(_CHUNK):
+                checksum = zlib.crc32(data, checksum)
+        return checksum == self._checksum
+
+
+class _ReplacingUpload(_RenamedUpload):
+    """A file that may replace another: pyarrow deletes that one before it renames."""
+
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str) -> None:
+        super().__init__(filesystem, path, _temporary_name(path))
 
     def complete(self) -> None:
         with _as_os_errors():
             self._stream.close()
-            if not self._replace and self._filesystem.get_file_info(self._path).type != pyarrow.fs.FileType.NotFound:
-                raise FileExistsError(self._path)
-            try:
-                self._filesystem.move(self._temporary, self._path)
-            except (OSError, pa.ArrowException):
-                if not (self._may_report_false and self._took_effect()):
-                    raise
+            self._rename(self._path)
 
     def abandon(self) -> None:
         for step in (self._stream.close, lambda: self._filesystem.delete_file(self._temporary)):
             _try(step)
 
-    def _took_effect(self) -> bool:
-        """Whether a rename that reported a failure took effect: the temporary file is gone, the target has its size."""
-        ours, theirs = self._filesystem.get_file_info([self._temporary, self._path])
-        return bool(ours.type == pyarrow.fs.FileType.NotFound and theirs.size == self._size)
+
+class _CreatingUpload(_RenamedUpload):
+    """A file that must be new: it is moved into its folder, where HDFS refuses a name that exists."""
+
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str) -> None:
+        self._folder, _, name = path.rpartition("/")
+        self._own = _temporary_name(path)
+        super().__init__(filesystem, path, f"{self._own}/{name}")
+
+    def complete(self) -> None:
+        with _as_os_errors():
+            self._stream.close()
+            try:
+                self._rename(self._folder)
+            except (OSError, pa.ArrowException) as error:
+                if self._filesystem.get_file_info(self._path).type == pyarrow.fs.FileType.NotFound:
+                    raise
+                raise FileExistsError(self._path) from error
+        _try(lambda: self._filesystem.delete_dir(self._own))
+
+    def abandon(self) -> None:
+        for step in (self._stream.close, lambda: self._filesystem.delete_dir(self._own)):
+            _try(step)
+
+
+def _temporary_name(path: str) -> str:
+    """Return the name of a temporary file or folder beside a file."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{unique_name()}{TEMPORARY}"
 
 
 def _entry(info: Any, name: str) -> Entry:
@@ -159,6 +236,6 @@ class _as_os_errors:  # noqa: N801 - used as a function
 
 
 def _try(step: Any) -> None:
-    """Call ``step`` during the handling of another error, which is the one to report."""
+    """Call ``step``; it only cleans up, and what it leaves behind is cleaned away later."""
     with suppress(OSError, pa.ArrowException):
         step()

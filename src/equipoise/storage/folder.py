@@ -200,7 +200,7 @@ class Storage:
             self._store.sync(self._full(path))
 
     def clean(self, folder: str, check: Callable[[], None], start: str = "") -> None:
-        """Delete temporary files that killed writers have left in a folder.
+        """Delete temporary files and folders that killed writers have left in a folder.
 
         Parameters
         ----------
@@ -214,12 +214,19 @@ class Storage:
         """
         with _Explained("list", self.at(folder)):
             found = self._store.entries(self._full(folder))
-        left = [entry.name for entry in found if entry.is_file and entry.name.endswith(TEMPORARY)]
-        left = [name for name in left if name.removeprefix(".").startswith(start)]
+        left = [
+            entry
+            for entry in found
+            if entry.name.endswith(TEMPORARY) and entry.name.removeprefix(".").startswith(start)
+        ]
         if left:
             check()
-        for name in left:
-            self.delete(f"{folder}/{name}" if folder else name)
+        for entry in left:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_file:
+                self.delete(path)
+            else:
+                self.delete_folder(path)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""

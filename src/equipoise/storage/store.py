@@ -1,11 +1,11 @@
 """Interface of a store: operations that every store has, and abilities that differ between stores.
 
-| store | module | create if absent | rename | rename may report false | list after write | sync |
-|---|---|---|---|---|---|---|
-| local disk | ``local_disk`` | yes, by a hard link | atomic | no | yes | yes |
-| HDFS and similar, through pyarrow | ``file_systems`` | no | atomic | yes | yes | no |
-| S3, GCS, Azure, through obstore | ``object_store`` | yes, by a conditional PUT | none | | yes | no |
-| any object store, through pyarrow | ``file_systems`` | no | none | | yes | no |
+| store | module | create if absent | rename | rename may report false | replace | list after write | sync |
+|---|---|---|---|---|---|---|---|
+| local disk | ``local_disk`` | yes, by a hard link | atomic | no | atomic | yes | yes |
+| HDFS and similar, through pyarrow | ``file_systems`` | not relied on | atomic | yes | deletes first | yes | no |
+| S3, GCS, Azure, through obstore | ``object_store`` | yes, by a conditional PUT | none | | atomic | yes | no |
+| any object store, through pyarrow | ``file_systems`` | no | none | | atomic | yes | no |
 """
 
 from abc import ABC, abstractmethod
@@ -26,13 +26,16 @@ class Abilities:
         An upload that may not replace a file completes in one atomic step: of several writers of one name exactly one
         succeeds.
     atomic_rename
-        A file is written under a temporary name and renamed; the rename is one atomic step. Without it a file appears
-        under its own name when its upload is complete.
+        A file is written under a temporary name and renamed; the rename to a name that is free is one atomic step.
+        Without it a file appears under its own name when its upload is complete.
     rename_may_report_false
         A rename may report a failure although it took effect, for example because a client repeated a request whose
         answer was lost.
     list_after_write
         A listing has every file that was complete before it began.
+    atomic_replace
+        A file is replaced in one atomic step. Without it the old file is deleted first, and a process that dies in
+        between leaves neither; so only files that may be missing are replaced.
     sync
         The store keeps a file through a power cut only after ``sync``. Other stores keep what they have acknowledged.
     """
@@ -42,6 +45,7 @@ class Abilities:
     rename_may_report_false: bool
     list_after_write: bool
     sync: bool
+    atomic_replace: bool = True
 
 
 class Entry(NamedTuple):

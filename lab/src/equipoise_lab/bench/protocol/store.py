@@ -3,13 +3,14 @@
 | model | stands for | a file appears in these steps | Spark's own files |
 |---|---|---|---|
 | local | a local disk | temporary name; link or rename; sync of the folder | not synced: a power cut may take them |
-| hdfs | HDFS | temporary name; look, if it must be new; rename, which may report false | kept |
+| hdfs | HDFS through pyarrow | temporary name; (deletion of the file that is replaced); rename | kept |
 | conditional | an object store with a conditional PUT | PUT | kept |
 | plain | an object store without | look, if it must be new; PUT | kept |
 
 Others see a file of the local model before its name is synced. A power cut may take such a file, and undo a deletion,
 for as long as the system has not written it back by itself. A rename of the hdfs model whose answer is lost has
-reported false: the writer looks whether it took effect.
+reported false: the writer looks whether it took effect. HDFS never renames over a file; pyarrow deletes the target
+first where it may be replaced, so a process that dies in between leaves no file.
 """
 
 import random
@@ -27,6 +28,7 @@ from equipoise_lab.bench.protocol.actors import Actors
 from equipoise_lab.bench.protocol.files import File, Files
 
 _T = TypeVar("_T")
+_IN_TEMPORARY = f"{TEMPORARY}/"  # part of the path of a file in a temporary folder
 _WRITTEN_BACK = 300  # steps after which the system has written to the disk by itself
 
 ABILITIES: dict[str, Abilities] = {
@@ -119,23 +121,47 @@ class SimulatedStore(Store):
 
     def rename(self, temporary: str, path: str, *, replace: bool) -> None:
         """Give a temporary file its name; ``replace``: whether in place of another."""
-        if not replace and not self.abilities.create_if_absent:
-            self._require_absent(path)
-            replace = True
 
-        def rename() -> None:
-            self._appear(path, self._files[temporary].data, replace=replace)
+        def rename(*, over: bool = False) -> None:
+            self._appear(path, self._files[temporary].data, replace=over)
             del self._files[temporary]
 
-        try:
-            self._do(f"{'rename to' if replace else 'link'} {path}", rename)
-        except OSError:
-            took_effect = temporary not in self._files and path in self._files
-            if not (self.abilities.rename_may_report_false and took_effect):
-                raise
-            self._actors.count("rename reports false")
+        if self.abilities.atomic_replace:
+            self._do(f"{'rename to' if replace else 'link'} {path}", partial(rename, over=replace))
+        else:
+            self._move(temporary, path, rename, replace=replace)
         if self.abilities.sync:
             self._do(f"sync the name {path}", lambda: self._files.sync_names(path.rpartition("/")[0]))
+
+    def _move(self, temporary: str, path: str, rename: Callable[[], None], *, replace: bool) -> None:
+        """Rename as ``RenamingFiles`` does through pyarrow."""
+        written = self._files[temporary].data
+        try:
+            self._do(f"rename to {path}", rename)
+        except OSError as error:
+            if self._took_effect(temporary, path, written):
+                return
+            if path not in self._files:
+                raise
+            if not replace:
+                raise FileExistsError(path) from error
+            if temporary not in self._files:
+                raise
+            self._do(f"delete {path}", lambda: self._gone(path))
+            self._actors.count("deleted to be replaced")
+            try:
+                self._do(f"rename to {path}", rename)
+            except OSError:
+                if not self._took_effect(temporary, path, written):
+                    raise
+
+    def _took_effect(self, temporary: str, path: str, written: bytes) -> bool:
+        """Whether a rename that reported a failure took effect nevertheless."""
+        found = self._files.get(path)
+        if temporary in self._files or found is None or found.data != written:
+            return False
+        self._actors.count("rename reports false")
+        return True
 
     def abandon(self, temporary: str) -> None:
         """Delete a temporary file, unless its writer has died."""
@@ -149,7 +175,7 @@ class SimulatedStore(Store):
 
     def copied(self, below: str) -> dict[str, bytes]:
         """All complete files below a folder, as an operator copies them."""
-        paths = (path for path in self._files.below(below) if not path.endswith(TEMPORARY))
+        paths = (path for path in self._files.below(below) if not (path.endswith(TEMPORARY) or _IN_TEMPORARY in path))
         return {path: self._files[path].data for path in paths}
 
     def restore(self, below: str, files: dict[str, bytes]) -> None:
@@ -229,6 +255,8 @@ class _RenamedUpload(_WholeUpload):
         super().__init__(store, path, replace=replace)
         folder, _, name = path.rpartition("/")
         self._temporary = f"{folder}/.{name}.{unique_name()}{TEMPORARY}"
+        if not (replace or store.abilities.atomic_replace):
+            self._temporary += f"/{name}"
 
     def complete(self) -> None:
         self._store.put_temporary(self._temporary, bytes(self._data))
