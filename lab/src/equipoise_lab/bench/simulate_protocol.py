@@ -1,11 +1,15 @@
 """Schedules of crashes, pauses, lost answers and power cuts through the real commit protocol; violations must be 0.
 
-``found_s1`` to ``found_s4`` say whether the simulation finds four defects that are patched in; each must be 1.
+``found_s1`` and the like say whether the simulation finds the defects that are patched in; each must be 1. The
+progress is kept in a file of the temporary folder, so an interrupted run of the same commit continues.
 """
+
+import tempfile
+from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from equipoise_lab.bench.harness import Context, Result
+from equipoise_lab.bench.harness import Context, Result, environment
 from equipoise_lab.bench.protocol.many import many
 from equipoise_lab.bench.protocol.mutants import MUTANTS
 from equipoise_lab.bench.protocol.paths import PATHS, unreached
@@ -18,11 +22,12 @@ _MOST = 1_000  # schedules within which a defect must be found
 
 def run(context: Context) -> Result:
     """Run the schedules, then the mutants."""
+    file = progress_file(context)
     seeds = range(context.seed * 1_000_000, context.seed * 1_000_000 + (_QUICK if context.quick else SCHEDULES))
     columns = TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=context.console, transient=True) as bar:
         task = bar.add_task("", total=len(seeds))
-        for done in many(seeds):
+        for done in many(seeds, file):
             bar.update(task, completed=done.schedules)
     found = {}
     for name, mutant in MUTANTS.items():
@@ -43,4 +48,16 @@ def run(context: Context) -> Result:
         "paths": {path: done.counts.get(path, 0) for path in PATHS},
         "mutants": {name: text for name, (_, text) in found.items()},
     }
+    if file is not None:
+        file.unlink()
     return Result(metrics, samples)
+
+
+def progress_file(context: Context) -> Path | None:
+    """Return the file that keeps the progress; ``None`` with uncommitted changes, which may differ between two runs."""
+    here = environment(context.seed)
+    if here.dirty:
+        context.console.print("simulate-protocol: uncommitted changes, so an interrupted run starts again")
+        return None
+    kind = "quick" if context.quick else "full"
+    return Path(tempfile.gettempdir()) / f"equipoise-simulate-protocol-{here.commit}-{kind}-{context.seed}.json"
