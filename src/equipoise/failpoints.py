@@ -21,6 +21,8 @@ POINTS = {
     "driver.in-claim": "start of a query: its epoch is written, earlier epochs still exist",
     "driver.between-stages": "start of a query: a stage is claimed, a later one is not",
     "driver.in-sweep": "start of a query: it searches for files left by killed tasks",
+    "driver.before-look": "the batch is about to be looked at",
+    "driver.after-look": "the batch has been looked at, or the look has failed",
     "driver.before-plan": "the plan of the batch is chosen",
     "driver.after-plan": "the plan of the batch is stored, no task has started",
     "task.start": "a task has its batch spec",

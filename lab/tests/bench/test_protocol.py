@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 from equipoise.errors import DamagedError, MismatchError
 from equipoise.failpoints import POINTS
 from equipoise.storage import Storage
+from equipoise_lab.bench import simulate_protocol
+from equipoise_lab.bench.harness import Context, Environment
 from equipoise_lab.bench.protocol import story as story_module
 from equipoise_lab.bench.protocol.actors import Actors
 from equipoise_lab.bench.protocol.checker import ViolationError
@@ -50,6 +53,7 @@ def test_a_defect_is_found_and_reported(name):
     assert 0 < len(short.schedule.faults) <= len(outcome.schedule.faults)
     reported = story(short)
     assert reported.startswith(f"seed {outcome.schedule.seed}: store ")
+    assert f", {outcome.schedule.stages} operator" in reported.splitlines()[0]
     assert all(f"fault at step {fault.step}: {fault.kind}" in reported for fault in short.schedule.faults)
     assert reported.endswith(f"violation: {short.violation}")
     assert run(outcome.schedule).violation is None, "without the defect the same schedule is sound"
@@ -152,6 +156,24 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path):
     assert (last.schedules, last.counts, last.stories) == (60, whole.counts, whole.stories) == (60, last.counts, {})
     [done] = many(range(60), file)
     assert done == msgspec.json.decode(file.read_bytes(), type=Progress)
+
+
+def test_the_benchmark_keeps_its_progress_unless_the_tree_has_changes(monkeypatch, tmp_path):
+    here = Environment("abc", dirty=False, versions={}, cores=1, seed=3)
+    monkeypatch.setattr(simulate_protocol, "environment", lambda _: here)
+    monkeypatch.setattr(simulate_protocol, "SCHEDULES", 4)
+    monkeypatch.setattr(simulate_protocol, "MUTANTS", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    context = Context(seed=3)
+    file = simulate_protocol.progress_file(context)
+    assert (file.parent, "abc" in file.name) == (tmp_path, True)
+    begun = Progress(3_000_000, 3_000_004, 3_000_004, 8.0, dict.fromkeys(PATHS, 1), {})
+    file.write_bytes(msgspec.json.encode(begun))
+    metrics = simulate_protocol.run(context).metrics
+    assert (metrics["schedules"], metrics["schedules_per_second"], metrics["paths_unreached"]) == (4, 0.5, 0)
+    assert not file.exists(), "the next run of the benchmark starts again"
+    here.dirty = True
+    assert simulate_protocol.progress_file(context) is None
 
 
 def test_progress_of_other_seeds_and_rubbish_are_refused(tmp_path):

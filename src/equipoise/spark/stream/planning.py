@@ -19,6 +19,7 @@ from equipoise.adapt import (
 )
 from equipoise.adapt.controller import DecisionRecord
 from equipoise.errors import FencedError
+from equipoise.failpoints import failpoint
 from equipoise.plan import Plan, uniform_plan
 from equipoise.spark.stream.failures import is_cancelled
 from equipoise.spark.stream.settings import Settings
@@ -136,6 +137,8 @@ class Planning:
             Looks at the batch.
         """
         found, seen = self._looked(plan, look)
+        if seen["look_seconds"] is not None:
+            failpoint("driver.after-look")
         combine = self._combining.decide(min(plan.partitions, self._settings.query.slots or plan.partitions), found)
         if found is not None and combine.scope != "none":
             found = found.combined(None if combine.scope == "all" else combine.keys)
@@ -157,6 +160,7 @@ class Planning:
             return None, none
         if self._settings.options.plain_hash:
             return None, none | {"look": "plain hash was asked for"}
+        failpoint("driver.before-look")
         start = perf_counter()
         try:
             found = look(rows_needed(plan.partitions), self._rows)

@@ -127,10 +127,6 @@ class Actors:
             return None
         self.note(f"FAULT {fault.kind} at {what}")
         self.count(f"fault {fault.kind}")
-        if fault.kind == "pause":
-            actor.paused_until = self.step + fault.span
-            self._yield(actor, f"pauses for {fault.span} steps")
-            return None
         if fault.kind == "crash":
             self.kill([actor])
             raise Crash
@@ -139,6 +135,9 @@ class Actors:
         if fault.kind in {"fail", "lost", "crash after"}:
             return fault.kind
         self._on_fault(fault.kind, fault.span)
+        if fault.kind in {"pause", "slow"}:
+            actor.paused_until = self.step + fault.span
+            self._yield(actor, f"pauses for {fault.span} steps")
         if actor.is_dead:
             raise Crash
         return None

@@ -17,7 +17,7 @@ FAULTS = {
     "crash after": 4,  # the process dies after the operation
     "pause": 8,  # the process stops for some steps; another takes over
     "stop": 2,  # the query is stopped, as by a user
-    "slow": 2,  # the operation takes a minute
+    "slow": 2,  # the operation takes as many minutes as steps, while others go on
     "power": 3,  # the machine loses power: what was not synced may be lost
     "restore": 1,  # an operator stops everything and restores a copy of the checkpoint
     "swap": 1,  # an operator puts another plan over one that is in force, and starts the query again

@@ -38,7 +38,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     schedule = outcome.schedule
     yield (
         f"seed {schedule.seed}: store {schedule.model}, sink {schedule.sink}, {schedule.batches} batches, "
-        f"{schedule.partitions} partitions at first"
+        f"{schedule.partitions} partitions at first, {schedule.stages} operator{'s' if schedule.stages > 1 else ''}"
     )
     for fault in schedule.faults:
         yield f"  fault at step {fault.step}: {fault.kind} ({fault.span})"

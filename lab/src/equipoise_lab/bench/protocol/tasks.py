@@ -37,6 +37,9 @@ _SECONDS_A_ROW = 0.001
 Pairs = list[tuple[str, int]]
 """Key and number of each row of a batch."""
 
+Tried = dict[tuple[str, int], set[tuple[object, ...]]]
+"""Routings of the attempts, by the location of the log and the version."""
+
 
 class SimulatedJobs:
     """Runs the tasks of a batch, some twice, and leaves some behind that end late.
@@ -49,10 +52,12 @@ class SimulatedJobs:
         Where tasks that outlive their driver run.
     draw
         Draws executors, and which attempts count.
+    tried
+        Plans under which the next version of each log was run so far; all drivers share it.
     """
 
-    def __init__(self, storage: Storage, actors: Actors, draw: random.Random) -> None:
-        self._storage, self._actors, self._draw = storage, actors, draw
+    def __init__(self, storage: Storage, actors: Actors, draw: random.Random, tried: "Tried") -> None:
+        self._storage, self._actors, self._draw, self._tried = storage, actors, draw, tried
         self._caches = [SimulatedCache() for _ in range(EXECUTORS)]
 
     def columns(self, rows: "Rows | SimulatedOutput") -> Sequence[str]:  # noqa: ARG002 - the name belongs to the protocol
@@ -62,14 +67,21 @@ class SimulatedJobs:
     def run(self, rows: "Rows | SimulatedOutput", plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:  # noqa: ARG002 - as above
         """Run a task for every partition."""
         pairs = rows.pairs()
+        plans = self._tried.setdefault((self._storage.location, batch_spec.version), set())
+        routing = (plan.partitions, tuple(plan.tail.tolist()), tuple(sorted(plan.isolated.items())))
+        if plans - {routing}:
+            self._actors.count("batch ran again under another plan")
+        plans.add(routing)
         return [self._task(pairs, plan, batch_spec, partition) for partition in range(plan.partitions)]
 
     def look(self, rows: "Rows | SimulatedOutput", wanted: int, expected: int, *, late_ms: int) -> Look | str:  # noqa: ARG002 - as above
         """Look at the batch, or at random keys: no result may depend on what a look finds."""
         drawn = self._draw.random()
         if drawn < 0.2:
+            self._actors.count("look failed")
             raise OSError("simulated failure of a look")
         if drawn < 0.3:
+            self._actors.count("look refused")
             return "simulated refusal"
         keys = [key for key, _ in rows.pairs()] if drawn < 0.6 else self._draw.choices(KEYS, k=self._draw.randint(0, 9))
         self._actors.count("look" if drawn < 0.6 else "look at random keys")

@@ -14,9 +14,9 @@ from unittest import mock
 import numpy as np
 
 from equipoise import failpoints, names
-from equipoise.adapt import Policy
+from equipoise.adapt import Policy, controller
 from equipoise.errors import DamagedError, FencedError, LogBrokenError, StorageError
-from equipoise.plan import Planner
+from equipoise.plan import Plan, Planner
 from equipoise.plan.planner import Problem, Proposal
 from equipoise.spark.stream import engine as engine_module
 from equipoise.spark.stream import owned_groups, planning, sinks
@@ -46,7 +46,7 @@ from equipoise_lab.bench.protocol.lost_half import lose_half
 from equipoise_lab.bench.protocol.schedule import Schedule
 from equipoise_lab.bench.protocol.spark_half import KEYS, ConcurrentUpdateError, Rows, SimulatedSpark, fingerprint_of
 from equipoise_lab.bench.protocol.store import SimulatedStore
-from equipoise_lab.bench.protocol.tasks import RandomTransformation, SimulatedJobs, SimulatedOutput
+from equipoise_lab.bench.protocol.tasks import RandomTransformation, SimulatedJobs, SimulatedOutput, Tried
 
 CHECKPOINT, SINK = "checkpoint", "sink"
 TAIL_GROUPS = 4
@@ -67,13 +67,14 @@ class Outcome:
 
 
 class Restless(Planner):
-    """Moves tail groups and isolates other keys in every plan."""
+    """Moves tail groups and isolates other keys in every plan; other loads give another plan."""
 
     name = "restless"
 
     def propose(self, problem: Problem) -> Proposal:
-        """A plan that depends on the version before alone."""
-        turn = problem.previous.version + 1
+        """A plan that depends on the version before and on the loads, so a batch that is looked at again may differ."""
+        seen = problem.histogram
+        turn = problem.previous.version + 1 + int(seen.fingerprints.sum() % 5) + round(100 * float(seen.shares.sum()))
         tail = (np.arange(problem.previous.tail_groups) + turn) % problem.partitions
         chosen = [KEYS[(turn * 3 + step) % len(KEYS)] for step in range(turn % 3)]
         isolated = {fingerprint_of(key): (turn + place) % problem.partitions for place, key in enumerate(chosen)}
@@ -105,6 +106,7 @@ class World:
         self._swapped: tuple[str, bytes] | None = None
         self._unswapped: dict[str, int] = {}  # plans that were swapped once, with the last driver that may have seen it
         self._lost: dict[str, bytes] | None = None  # the checkpoint before one of its halves was lost
+        self._tried: Tried = {}
 
     def run(self) -> None:
         """Run until all batches are done and all actors have ended, then compare."""
@@ -224,7 +226,7 @@ class World:
         )
 
     def _jobs(self, settings: Settings, draw: random.Random) -> SimulatedJobs:
-        return SimulatedJobs(settings.epoch.storage, self.actors, draw)
+        return SimulatedJobs(settings.epoch.storage, self.actors, draw, self._tried)
 
     def _sink(self) -> Sink:
         if self.schedule.sink == "parquet":
@@ -319,6 +321,7 @@ class World:
     def _restore(self, batch: int, files: dict[str, bytes]) -> None:
         """Restore a copy, and move away later files of the sink, as documented."""
         self.actors.count("copy restored")
+        self._tried.clear()
         if self._swapped is not None:
             self._unswapped[self._swapped[0]] = self._drivers
         self._swapped = self._lost = None
@@ -425,6 +428,16 @@ def _query() -> QueryDefinition:
     )
 
 
+def _no_load(_self: object, case: Any, *_: object) -> str | None:
+    """Plan every batch with a load: balance does not count here."""
+    return None if case.loads.total else "no load measured yet"
+
+
+def _no_change(_self: object, case: Any, proposed: Plan, *_: object) -> str | None:
+    """Apply every plan that changes something."""
+    return "the same routing" if proposed.same_routing(case.plan) else None
+
+
 def _below(files: dict[str, bytes]) -> dict[str, bytes]:
     """Files by their paths below the checkpoint."""
     return {path.removeprefix(f"{CHECKPOINT}/"): data for path, data in files.items()}
@@ -464,6 +477,8 @@ def _patched(world: World) -> Iterator[None]:
         mock.patch.object(sinks, "_COPIES", 1),
         mock.patch.object(owned_groups, "perf_counter", seconds),
         mock.patch.object(planning, "perf_counter", seconds),
+        mock.patch.object(controller.Controller, "_reason_to_wait", _no_load),
+        mock.patch.object(controller.Controller, "_objection", _no_change),
         mock.patch.object(failpoints, "watchers", [reached]),
     ):
         yield
