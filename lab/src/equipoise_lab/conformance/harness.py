@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from equipoise import errors
 from equipoise.errors import EquipoiseError
 from equipoise.spark import balance, read_state
+from equipoise.spark.stream.failures import translating
 from equipoise_lab.conformance.case import Case, Form, Initial, Make, Step
 from equipoise_lab.conformance.processors import Keeps, text
 from equipoise_lab.spark_settings import settings
@@ -38,6 +39,8 @@ _TRACEBACK = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.*)$", re.MULTIL
 _PATH = re.compile(r"(?:/[\w.@-]+)+/(?=[\w-]+\.py)")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\]")
+START_SECONDS = 300
+"""Seconds that a start of a query may take, also on a busy machine."""
 _GROUP_STATE = "groupState"  # name of Spark's column and of the variable of equipoise
 _LONGEST = 300
 _LONGEST_STATE = 5_000
@@ -162,7 +165,8 @@ def _run(
 
 def _run_batch(spark: SparkSession, case: Case, form: Form, made: Any, folder: Path, group: Callable[..., Any]) -> None:
     df = spark.read.schema(case.schema).json(str(folder / "in"))
-    Collector(folder / "out")(_operator(spark, case, form, made, df, folder, group), 0)
+    with translating():  # a DataFrame of Spark reports an error of equipoise as text
+        Collector(folder / "out")(_operator(spark, case, form, made, df, folder, group), 0)
 
 
 def _run_stream(
@@ -173,7 +177,9 @@ def _run_stream(
     result = _operator(spark, case, form, made, df, folder, group)
     writer = result.writeStream.foreachBatch(Collector(folder / "out")).outputMode(case.output_mode)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    if not query.awaitTermination(START_SECONDS):
+        query.stop()
+        raise TimeoutError(f"the query did not end within {START_SECONDS} s")
 
 
 def _operator(

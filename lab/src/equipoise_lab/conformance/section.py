@@ -24,8 +24,9 @@ _OPERATORS = {
 _INTRODUCTION = (
     "Spark has {tests} Python tests of these operators. Each has at least one case here that exercises the same, and "
     "further cases cover what Spark documents and does not test. A case runs the same processor through Spark's "
-    "operator and through `balance`, and compares the output batch by batch and the final state. "
-    "`equipoise-lab bench conformance` runs all cases and writes this section."
+    "operator and through `balance` with the same client, Classic or Connect, and compares the output batch by batch and "
+    "the final state. `equipoise-lab bench conformance --page docs/how-to/keyed-streams.md` runs all cases and writes "
+    "this section."
 )
 _SHOWN: tuple[Verdict, ...] = ("same", "different", "crashed", "refused")
 _STORED = re.compile(r"'a', [\"'](.*)[\"']")
