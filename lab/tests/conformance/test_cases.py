@@ -16,7 +16,7 @@ def connect(spark):  # noqa: ARG001 - asks for Java in the same words
 
 
 def not_as_allowed(found):
-    return [each for each in found if each.verdict != allowed(each.case)]
+    return [each for each in found if each.verdict != allowed(each.case, each.form)]
 
 
 @pytest.mark.parametrize("name", QUICK)

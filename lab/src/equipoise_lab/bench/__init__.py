@@ -11,7 +11,19 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_pyspark
 from equipoise_lab.bench.harness import Context, Report, Result, environment
 
-__all__ = ["BENCHMARKS", "NEED_DATA", "RESUMABLE", "Context", "Report", "Result", "benchmark", "details", "page", "run", "summary"]
+__all__ = [
+    "BENCHMARKS",
+    "NEED_DATA",
+    "RESUMABLE",
+    "Context",
+    "Report",
+    "Result",
+    "benchmark",
+    "details",
+    "page",
+    "run",
+    "summary",
+]
 
 BENCHMARKS = {
     "assign": "equipoise_lab.bench.assign",

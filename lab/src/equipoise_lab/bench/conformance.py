@@ -36,7 +36,9 @@ def run(context: Context) -> Result:
         task = bar.add_task("", total=len(names) * len(workers))
 
         def shown(outcomes: list[Outcome]) -> None:
-            bar.update(task, advance=1, description=", ".join(f"{one.case} {one.form}: {one.verdict}" for one in outcomes))
+            bar.update(
+                task, advance=1, description=", ".join(f"{one.case} {one.form}: {one.verdict}" for one in outcomes)
+            )
 
         _run_all(workers, names, kept, shown)
     found = [outcome for worker in workers for name in names for outcome in kept.outcomes(name, worker.client) or ()]
