@@ -3,6 +3,7 @@
 
 import datetime as dt
 import math
+import re
 import time
 from dataclasses import dataclass
 from decimal import Decimal
@@ -290,6 +291,20 @@ def test_a_value_that_its_field_cannot_hold_is_refused_by_name(declared, value):
             InvalidArgumentError, match=r"value state 'seen': field 'f1' is declared .* and cannot hold"
         ):
             encode(("fine", value))
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "way_out"),
+    [
+        ("integer", 7.0, "Expected `int | null`, got `float`; give int(...), or declare the field with a type that"),
+        ("string", [1], "got `array`; give str(...), or declare"),
+        ("double", "7", "got `str`; give float(...), or declare"),
+        ("timestamp", "today", "; convert it, or declare the field with a type that holds it"),
+    ],
+)
+def test_the_refusal_of_a_value_says_how_to_give_it(declared, value, way_out):
+    with pytest.raises(InvalidArgumentError, match=re.escape(way_out)):
+        row_codec(struct(declared)).encode((value,))
 
 
 class Address(NamedTuple):

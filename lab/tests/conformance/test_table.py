@@ -3,14 +3,13 @@
 import pytest
 
 from equipoise_lab.conformance.cases import CASES
-from equipoise_lab.conformance.table import FORMS_OF_SPARK, PANDAS_ONLY, SPARK_TESTS, TESTER
+from equipoise_lab.conformance.table import FORMS_OF_SPARK, PANDAS_ONLY, SPARK_TESTS
 
 NAMED = {name for tests in SPARK_TESTS.values() for cases in tests.values() for name in cases}
 
 
 def test_every_test_of_spark_is_listed_once():
-    assert [len(tests) for tests in SPARK_TESTS.values()] == [20, 18, 8]
-    assert len(set(TESTER)) == len(TESTER) == 58
+    assert [len(tests) for tests in SPARK_TESTS.values()] == [20, 18, 8, 5]
 
 
 @pytest.mark.parametrize("of", SPARK_TESTS)

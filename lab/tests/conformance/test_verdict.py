@@ -70,13 +70,32 @@ def test_a_value_that_spark_stores_as_another_must_be_refused():
     strict = replace(CASE, stricter="it is another value")
     assert compared(strict, trace(), trace(failures=["no"], by_name=True)) == ("stricter", "no")
     assert compared(strict, trace(), trace(failures=["boom"]))[0] == "crashed"
-    assert compared(strict, trace(), trace()) == ("different", "equipoise stores what it should refuse")
+    assert compared(strict, trace(), trace()) == (
+        "different",
+        "nothing differs, and the case says: it is another value",
+    )
 
 
 def test_a_value_that_spark_loses_may_be_stored_as_it_was_given():
-    lost = replace(CASE, stricter="Spark stores NULL", meant="7.0")
+    lost = replace(CASE, stricter="Spark stores NULL", meant=("7.0",))
     assert compared(lost, trace(), trace(batches=[["7.0"]])) == ("stricter", "stores 7.0")
     assert compared(lost, trace(), trace(batches=[["8.0"]]))[0] == "different"
+
+
+def test_batches_without_rows_may_differ_where_a_case_says_why():
+    differs = replace(CASE, differs="no timers")
+    assert compared(CASE, trace(batches=[["1"], [], ["2"]]), trace())[0] == "different"
+    assert compared(differs, trace(batches=[["1"], [], ["2"]]), trace())[0] == "same"
+    assert compared(differs, trace(batches=[["1"], [], ["3"]]), trace())[0] == "different"
+    assert compared(differs, trace(), trace()) == ("different", "nothing differs, and the case says: no timers")
+
+
+def test_a_case_where_spark_calls_for_each_row_of_a_null_key_has_rows_and_state_of_its_own():
+    apart = replace(CASE, meant=("1", "2"), apart={"v": {"b": "1"}})
+    ours = trace(batches=[["1", "2"]], state={"v": {"b": "1"}})
+    assert compared(apart, trace(), ours)[0] == "stricter"
+    assert compared(apart, trace(), trace(batches=[["1", "2"]]))[0] == "different"
+    assert compared(apart, trace(), trace(batches=[["1", "3"]], state={"v": {"b": "1"}}))[0] == "different"
 
 
 def test_a_checkpoint_that_spark_does_not_read_is_a_refusal_after_all_else_was_the_same():
@@ -127,7 +146,8 @@ def test_the_section_names_cases_that_did_not_run():
     assert "Not run on Classic yet: `value`." in shown
     assert "No case has run on Connect yet." in shown
     everything = [Outcome(name, "pandas", client, "same") for client in ("classic", "connect") for name in CASES]
-    assert "yet" not in section(everything)
+    assert "Not run" not in section(everything)
+    assert "No case has run" not in section(everything)
 
 
 def test_a_page_without_a_place_for_the_section_is_refused():

@@ -17,6 +17,13 @@ from equipoise.state.column_codec import ColumnCodec
 from equipoise.state.kinds import Maker, Row, RowFactory, Schema, fields_of, for_array, for_struct, short
 
 _NUMPY = (np.generic, np.ndarray)
+_CONVERSIONS = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), "int(...)"),
+    **dict.fromkeys(("float", "double"), "float(...)"),
+    "string": "str(...)",
+    "boolean": "bool(...)",
+}
+"""Calls that make a value of a type, for messages."""
 _REFUSED = (TypeError, ValueError, ArithmeticError, OSError, msgspec.MsgspecError)
 
 
@@ -176,8 +183,10 @@ class RowCodec:
                 msgspec.msgpack.decode(_encode(stored), type=kind.stored)
             except _REFUSED as error:
                 spelled = declared if isinstance(declared, str) else declared["type"]
+                convert = f"give {_CONVERSIONS[spelled]}" if spelled in _CONVERSIONS else "convert it"
                 return InvalidArgumentError(
-                    f"{self._owner}: field {name!r} is declared {spelled} and cannot hold {short(value)}: {error}"
+                    f"{self._owner}: field {name!r} is declared {spelled} and cannot hold {short(value)}: {error}; "
+                    f"{convert}, or declare the field with a type that holds it"
                 )
         return InvalidArgumentError(f"{self._owner}: expected {self._wanted()}, got {short(values)}")
 

@@ -152,8 +152,12 @@ def too_early(stream, *, ours):
 
 def test_an_output_that_is_older_than_the_watermark_is_an_error_as_in_spark(feed, conf, tmp_path):
     stream = feed(SCHEMA, *BATCHES).stream()
-    with pytest.raises(UserFunctionError, match=r"row with t = 2024-03-30 11:.* not after the watermark .* 12:00:10"):
+    with pytest.raises(
+        UserFunctionError, match=r"row with t = 2024-03-30 11:.* not after the watermark .* 12:00:10"
+    ) as raised:
         run(too_early(stream, ours=True), Sink(), tmp_path / "ours")
+    assert str(raised.value).startswith("Early.handleInputRows gave a wrong result: it yielded a row")
+    assert "for the key with the fingerprint" in str(raised.value)
     with (
         conf(**{PROVIDER: ROCKSDB}),
         pytest.raises(StreamingQueryException, match="EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED"),

@@ -165,7 +165,8 @@ def test_an_existing_checkpoint_must_fit(feed, ours, keyed, begin, tmp_path):
     refused("has time_mode 'none' but 'processingTime' was given; timeMode is fixed", timeMode="processingTime")
     refused("has tail_groups 8 but 16 was given; tailGroups is fixed", tailGroups=16)
     refused(
-        "'n' of this checkpoint cannot be read as it is declared now: value.n was long and is string",
+        "^Count.init: state variable 'n' of this checkpoint cannot be read as it is declared now: value.n was long and "
+        "is string",
         processor=Count("n string"),
     )
     refused("value.n was long and is integer", processor=Count("n int"))

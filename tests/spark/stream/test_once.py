@@ -1,5 +1,7 @@
 """A ``StatefulProcessor`` over a batch DataFrame gives the result of Spark, from one exchange."""
 
+from ast import literal_eval
+
 import pandas as pd
 import pytest
 from pyspark.errors import PythonException
@@ -114,6 +116,23 @@ def test_a_key_of_many_record_batches_is_one_key(spark):
     rows = spark.range(25_000).select(F.lit("hot").alias("k"), F.col("id").alias("v"))
     mine, _ = both(rows, "pandas", Sums("pandas"), OUT, "Update", "None")
     assert [(row.k, row.n, row.total) for row in mine.collect()] == [("hot", 25_000, 25_000 * 24_999 // 2)]
+
+
+class Frames(Sums):
+    """Gives the lengths of the frames of a key."""
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: ARG002, N802, N803 - Spark's own names
+        yield pd.DataFrame({"k": [key[0]], "n": [0], "total": [0], "source": [str([len(each) for each in rows])]})
+
+
+def test_frames_of_a_batch_have_the_bytes_that_spark_allows(spark, conf):
+    """All buckets of a task are slices of one record batch, whose buffers are not those of a frame."""
+    rows = spark.range(640).selectExpr("concat('key-', id % 32) AS k", "id AS v", "1 AS w").coalesce(1)
+    with conf(spark__sql__execution__arrow__maxBytesPerBatch="800"):
+        ours, _ = both(rows, "pandas", Frames("pandas"), OUT, "update", "none")
+        lengths = {tuple(literal_eval(row.source)) for row in ours.collect()}
+    assert {sum(each) for each in lengths} == {20}
+    assert all(min(each[:-1], default=20) >= 8 for each in lengths), lengths
 
 
 def test_an_empty_batch_has_an_empty_result(df):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import StructType
 
-from equipoise import UserFunctionError
+from equipoise import InvalidArgumentError, UserFunctionError
 from equipoise.spark import Aggregator, LocalQuery, VectorProcessor
 
 INPUT = StructType().add("k", "string").add("v", "long")
@@ -181,3 +181,42 @@ def test_a_wrong_result_among_many_names_the_key_that_gave_it(spark):
         query.process(rows)
     condition = re.search(r'where\("(.*)"\)', str(caught.value))[1]
     assert [row.k for row in spark.createDataFrame(rows).where(condition).collect()] == ["poison"]
+
+
+class FailsToDeclare(Gives):
+    """Fails in ``init``, which the driver calls first."""
+
+    def __init__(self, declare):
+        self.declare = declare
+
+    def init(self, handle):
+        self.declare(handle)
+
+
+def declared_twice(handle):
+    handle.getValueState("n", "n long")
+    handle.getListState("n", "n long")
+
+
+@pytest.mark.parametrize(
+    ("declare", "kind", "said"),
+    [
+        (
+            lambda handle: handle.getValueState([].pop(), "n long"),
+            UserFunctionError,
+            (
+                r"IndexError in FailsToDeclare.init \(.*test_user_code_messages.py, line \d+, in <lambda>\): pop "
+                r"from empty list\nThe driver called it to learn the state variables, before any row. Correct it "
+                r"and run again.\nTraceback"
+            ),
+        ),
+        (
+            declared_twice,
+            InvalidArgumentError,
+            "FailsToDeclare.init: init declares the state variable 'n' twice; give each its own name",
+        ),
+    ],
+)
+def test_an_error_of_init_on_the_driver_names_the_class(declare, kind, said):
+    with pytest.raises(kind, match=f"^{said}"):
+        LocalQuery(FailsToDeclare(declare), "k", INPUT, OUTPUT, numPartitions=1)

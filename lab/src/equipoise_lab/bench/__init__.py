@@ -11,7 +11,19 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.requirements import require_pyspark
 from equipoise_lab.bench.harness import Context, Report, Result, environment
 
-__all__ = ["BENCHMARKS", "NEED_DATA", "Context", "Report", "Result", "benchmark", "page", "run", "summary"]
+__all__ = [
+    "BENCHMARKS",
+    "NEED_DATA",
+    "RESUMABLE",
+    "Context",
+    "Report",
+    "Result",
+    "benchmark",
+    "details",
+    "page",
+    "run",
+    "summary",
+]
 
 BENCHMARKS = {
     "assign": "equipoise_lab.bench.assign",
@@ -59,6 +71,10 @@ NEED_DATA = {"batch-real", "stream-look", "stream-real"}
 """Benchmarks of real data, which run only with ``--data``."""
 
 
+RESUMABLE = {"conformance"}
+"""Benchmarks that keep what has run in the file of ``--progress``."""
+
+
 def benchmark(name: str) -> ModuleType:
     """Module of a benchmark."""
     if name not in BENCHMARKS:
@@ -88,6 +104,12 @@ def page(name: str) -> Callable[[Report], str]:
             f"benchmark {name!r} does not write a page; `equipoise-lab bench peers --page FILE` and `conformance` do"
         )
     return write
+
+
+def details(report: Report) -> list[tuple[str, ...]]:
+    """Return a table of what lies behind the metrics of a report, its heading first; most benchmarks have none."""
+    rows: Callable[[Report], list[tuple[str, ...]]] | None = getattr(benchmark(report.benchmark), "details", None)
+    return [] if rows is None else rows(report)
 
 
 def run(name: str, context: Context) -> Report:

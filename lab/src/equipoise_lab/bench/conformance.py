@@ -1,18 +1,23 @@
 """The same processors through Spark's stateful operators and through `balance`: different and crashed must be 0."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
-from equipoise_lab.bench.harness import Context, Report, Result
-from equipoise_lab.bench.local_spark import local_spark
+from equipoise.requirements import require_java
+from equipoise_lab.bench.harness import Context, Report, Result, environment
 from equipoise_lab.conformance.case import Form
 from equipoise_lab.conformance.cases import CASES
-from equipoise_lab.conformance.connect import outcomes_on_connect
+from equipoise_lab.conformance.progress import Progress
 from equipoise_lab.conformance.section import with_section
-from equipoise_lab.conformance.verdict import VERDICTS, Outcome, outcomes
+from equipoise_lab.conformance.verdict import CLIENTS, VERDICTS, Outcome
+from equipoise_lab.conformance.worker import Worker
 
 FORMS: tuple[Form, ...] = ("pandas", "row", "applyInPandasWithState")
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "keyed-streams.md"
@@ -21,23 +26,54 @@ _QUICK = ("value", "list", "map", "event-timer", "group-state", "float-for-int")
 
 def run(context: Context) -> Result:
     """Run every case in every form on Classic and on Connect, or a few on Classic."""
+    require_java()
     names = _QUICK if context.quick else tuple(CASES)
-    found: list[Outcome] = []
+    workers = [Worker(client) for client in (CLIENTS[:1] if context.quick else CLIENTS)]
+    env = environment(context.seed)
+    kept = Progress(context.progress, f"{env.commit}{'-dirty' if env.dirty else ''}", context.accept)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=context.console, transient=True) as bar:
-        task = bar.add_task("", total=len(names) * (1 if context.quick else 2))
-        for each in _outcomes(names, connect=not context.quick):
-            found += each
-            bar.update(task, advance=1, description=", ".join(f"{one.case} {one.form}: {one.verdict}" for one in each))
-    return Result(metrics(found), {"outcomes": msgspec.to_builtins(found)})
+    with Bars(*columns, console=context.console, transient=True) as bar:
+        task = bar.add_task("", total=len(names) * len(workers))
+
+        def shown(outcomes: list[Outcome]) -> None:
+            bar.update(
+                task, advance=1, description=", ".join(f"{one.case} {one.form}: {one.verdict}" for one in outcomes)
+            )
+
+        _run_all(workers, names, kept, shown)
+    found = [outcome for worker in workers for name in names for outcome in kept.outcomes(name, worker.client) or ()]
+    return Result(metrics(found), {"commits": kept.commits, "outcomes": msgspec.to_builtins(found)})
 
 
-def _outcomes(names: Sequence[str], *, connect: bool) -> Iterator[list[Outcome]]:
-    with local_spark(2) as spark:
+def _run_all(
+    workers: Sequence[Worker], names: Iterable[str], kept: Progress, shown: Callable[[list[Outcome]], None]
+) -> None:
+    """Run cases that have not run, on all clients side by side: a query mostly waits."""
+    stopped = Event()
+
+    def run_on(worker: Worker) -> None:
         for name in names:
-            yield outcomes(spark, name, "classic", fresh=True)
-    if connect:
-        yield from outcomes_on_connect(names)
+            found = kept.outcomes(name, worker.client)
+            if found is None:
+                found = worker.outcomes(name)
+                if stopped.is_set():
+                    return
+                kept.add(name, worker.client, found)
+            shown(found)
+
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(len(workers)))
+        for worker in workers:
+            stack.enter_context(worker)
+        running = [threads.submit(run_on, worker) for worker in workers]
+        try:
+            for each in running:
+                each.result()
+        except BaseException:  # Ctrl+C as well
+            stopped.set()
+            for worker in workers:
+                worker.kill()
+            raise
 
 
 def metrics(of: Iterable[Outcome]) -> dict[str, float]:
@@ -49,7 +85,7 @@ def metrics(of: Iterable[Outcome]) -> dict[str, float]:
     found = list(of)
     groups = {"": found}
     groups |= {f"{form}_": [each for each in found if each.form == form] for form in FORMS}
-    groups |= {f"{client}_": [each for each in found if each.client == client] for client in ("classic", "connect")}
+    groups |= {f"{client}_": [each for each in found if each.client == client] for client in CLIENTS}
     counted: dict[str, float] = {}
     for prefix, members in groups.items():
         for verdict in VERDICTS:
@@ -58,7 +94,22 @@ def metrics(of: Iterable[Outcome]) -> dict[str, float]:
     return counted
 
 
+def details(report: Report) -> list[tuple[str, ...]]:
+    """Return the outcomes that are not the same: case, form, client, verdict and difference."""
+    return [
+        ("case", "form", "client", "verdict", "difference"),
+        *(
+            (each.case, each.form, each.client, each.verdict, each.difference)
+            for each in _outcomes(report)
+            if each.verdict != "same"
+        ),
+    ]
+
+
 def page(report: Report) -> str:
     """Return the page on keyed streams with the section of a report."""
-    found = msgspec.convert(report.samples["outcomes"], list[Outcome])
-    return with_section(PAGE.read_text(encoding="utf-8"), found)
+    return with_section(PAGE.read_text(encoding="utf-8"), _outcomes(report))
+
+
+def _outcomes(report: Report) -> list[Outcome]:
+    return msgspec.convert(report.samples["outcomes"], list[Outcome])

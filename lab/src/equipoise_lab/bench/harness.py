@@ -45,6 +45,10 @@ class Context:
         Seed of everything random.
     data
         Folder with real data sets; ``None``: generated data only.
+    progress
+        File of what has run, from which an interrupted run goes on.
+    accept
+        Beginning of a commit whose results in that file count as those of this code.
     console
         Where progress is shown; never the standard output, which is for results.
     """
@@ -52,6 +56,8 @@ class Context:
     quick: bool = False
     seed: int = 1
     data: Path | None = None
+    progress: Path | None = None
+    accept: str | None = None
     console: Console = field(default_factory=lambda: Console(stderr=True))
 
     def repeats(self, full: int, quick: int) -> int:

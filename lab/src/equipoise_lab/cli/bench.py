@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from equipoise.cli.output import Json, require_folder, write_json
+from equipoise.errors import InvalidArgumentError
 from equipoise_lab import bench
 from equipoise_lab.cli import completion
 
@@ -27,6 +29,18 @@ def command(
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Folder with real data sets to measure on as well."),
     ] = None,
+    progress: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Keep in this file what has run, and go on from it (`conformance`)."),
+    ] = None,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMIT",
+            help="Let what has run at this commit count in `--progress`, as far as it is as it must be. To run a case "
+            "again, delete its lines from the file.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
 ) -> None:
     """Run a benchmark. Every performance claim of equipoise is one of them."""
@@ -36,7 +50,8 @@ def command(
         return
     require_folder(None if page is None else str(page))
     write = None if page is None else bench.page(name)
-    context = bench.Context(quick=quick, seed=seed, data=data)
+    _require_fitting(name, quick=quick, page=page, progress=progress, accept=accept)
+    context = bench.Context(quick=quick, seed=seed, data=data, progress=progress, accept=accept)
     reports: list[bench.Report] = []
     try:
         for each in _runnable(context) if name == "all" else [name]:
@@ -48,6 +63,17 @@ def command(
             write_json(reports if name == "all" else reports[0], json)
     if page is not None and write is not None:
         page.write_text(write(reports[0]), encoding="utf-8")
+
+
+def _require_fitting(name: str, *, quick: bool, page: Path | None, progress: Path | None, accept: str | None) -> None:
+    if quick and page is not None and name == "conformance":
+        raise InvalidArgumentError("--page was given with --quick, and the page shows all cases; leave one of them out")
+    if progress is not None and name not in bench.RESUMABLE:
+        raise InvalidArgumentError(
+            f"benchmark {name!r} does not go on from a file; leave --progress out, or run {', '.join(bench.RESUMABLE)}"
+        )
+    if accept is not None and progress is None:
+        raise InvalidArgumentError("--accept was given without --progress, the file with the results to accept; add it")
 
 
 def _runnable(context: bench.Context) -> list[str]:
@@ -75,3 +101,9 @@ def _print_report(report: bench.Report) -> None:
     for metric, value in report.metrics.items():
         table.add_row(metric, f"{value:,.0f}" if value % 1 == 0 or abs(value) >= 1000 else f"{value:.4g}")
     Console().print(table)
+    heading, *rows = bench.details(report) or [()]
+    if rows:
+        behind = Table(*heading)
+        for row in rows:
+            behind.add_row(*map(escape, row))
+        Console().print(behind)

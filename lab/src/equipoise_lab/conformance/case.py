@@ -40,10 +40,13 @@ class Step:
         Rows of each file; each file is a batch.
     make
         Makes the processor of this start; default the one of the step before.
+    partitions
+        ``numPartitions`` of equipoise at this start.
     """
 
     batches: tuple[tuple[Values, ...], ...]
     make: Make | None = None
+    partitions: int = 2
 
 
 @dataclass(frozen=True)
@@ -101,16 +104,20 @@ class Case:
         Whether the input is a batch DataFrame.
     settings
         Settings of the session.
-    one_partition
-        Whether equipoise has one partition.
+    process_all
+        Whether a start ends with ``processAllAvailable`` and ``stop`` instead of ``availableNow``.
+    parquet
+        Whether the sink is a table of Parquet files.
     spark_reads
         Whether Spark's ``statestore`` and ``state-metadata`` sources read the checkpoint.
     stricter
         Why equipoise refuses a value that Spark stores.
     meant
-        Output row of equipoise, where it stores the value that was meant instead of refusing it.
+        Output rows of equipoise in the only batch, where it stores the value that was meant instead of refusing it.
+    differs
+        Why the batches without rows are others than Spark's; with ``apart``, what Spark does.
     apart
-        State of equipoise in a case where Spark stores the value of one key under another.
+        State of equipoise in pandas form, where Spark stores the value of one key under another.
     """
 
     about: str
@@ -131,10 +138,12 @@ class Case:
     counted_by: tuple[str, ...] = ()
     batch: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    one_partition: bool = False
+    process_all: bool = False
+    parquet: bool = False
     spark_reads: bool = False
     stricter: str | None = None
-    meant: str | None = None
+    meant: tuple[str, ...] | None = None
+    differs: str | None = None
     apart: Mapping[str, Mapping[str, str]] | None = None
 
 
@@ -143,6 +152,6 @@ def once(*rows: Values) -> tuple[Step, ...]:
     return (Step((rows,)),)
 
 
-def batches(*given: tuple[Values, ...]) -> tuple[Step, ...]:
+def batches(*given: tuple[Values, ...], partitions: int = 2) -> tuple[Step, ...]:
     """Return one start with several batches."""
-    return (Step(given),)
+    return (Step(given, partitions=partitions),)

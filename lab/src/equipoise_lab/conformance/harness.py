@@ -18,13 +18,13 @@ from pyspark.sql.types import StructType
 from equipoise import errors
 from equipoise.errors import EquipoiseError
 from equipoise.spark import balance, read_state
+from equipoise.spark.stream.failures import translating
 from equipoise_lab.conformance.case import Case, Form, Initial, Make, Step
 from equipoise_lab.conformance.processors import Keeps, text
 from equipoise_lab.spark_settings import settings
 
-_PARTITIONS = 2  # of equipoise; Spark has one, since its results do not depend on it and each costs time
 _BASE = {
-    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.shuffle.partitions": "1",  # its results do not depend on it, and each costs time
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -38,7 +38,10 @@ _TRACEBACK = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.*)$", re.MULTIL
 _PATH = re.compile(r"(?:/[\w.@-]+)+/(?=[\w-]+\.py)")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\]")
+START_SECONDS = 300
+"""Seconds that a start of a query may take, also on a busy machine."""
 _GROUP_STATE = "groupState"  # name of Spark's column and of the variable of equipoise
+_TRIES = 4
 _LONGEST = 300
 _LONGEST_STATE = 5_000
 _T = TypeVar("_T")
@@ -50,7 +53,8 @@ class Trace(msgspec.Struct, omit_defaults=True):
     Parameters
     ----------
     batches
-        Sorted output rows of each batch that has any, over all starts of the query.
+        Sorted output rows of each batch that the sink received, over all starts of the query; with a table, all rows
+        after each start.
     schema
         Schema of the output.
     state
@@ -98,23 +102,22 @@ def by_form(spark: SparkSession, case: Case, run: Callable[[Form], _T]) -> dict[
 def run_on_spark(spark: SparkSession, case: Case, form: Form, makers: list[Any], folder: Path) -> Trace:
     """Run a case with Spark's operator."""
     checkpoint = folder / "checkpoint"
-    trace = _run(spark, case, form, makers, folder, lambda df, *key: df.groupBy(*key))
-    if not case.batch and not case.counted_by and trace.failures[-1] is None:
+    trace = _run(spark, case, form, makers, folder, lambda _: lambda df, *key: df.groupBy(*key))
+    if not case.batch and _has_commit(checkpoint):
         trace.state = _spark_state(spark, str(checkpoint), form, count_timers=_clock(case))
     return trace
 
 
 def run_on_equipoise(spark: SparkSession, case: Case, form: Form, makers: list[Any], folder: Path) -> Trace:
     """Run a case with ``balance``."""
-    checkpoint = str(folder / "checkpoint")
-    group = partial(balance, numPartitions=1 if case.one_partition else _PARTITIONS)
-    trace = _run(spark, case, form, makers, folder, group)
-    if not case.batch and not case.counted_by and trace.failures[-1] is None:
-        trace.state = _our_state(spark, checkpoint, case.key, count_timers=_clock(case))
+    checkpoint = folder / "checkpoint"
+    trace = _run(spark, case, form, makers, folder, lambda step: partial(balance, numPartitions=step.partitions))
+    if not case.batch and _has_commit(checkpoint / "spark"):
+        trace.state = _our_state(spark, str(checkpoint), case.key, count_timers=_clock(case))
         if form == "applyInPandasWithState":
             trace.state.pop("timers", None)  # they are its timeouts, which Spark keeps beside the state
         if case.spark_reads:
-            trace.unreadable = _unreadable(spark, checkpoint)
+            trace.unreadable = _unreadable(spark, str(checkpoint))
     return trace
 
 
@@ -134,14 +137,25 @@ def _clock(case: Case) -> bool:
     return case.time_mode.lower().startswith("processingtime")
 
 
+def _has_commit(checkpoint: Path) -> bool:
+    """Whether Spark has committed a batch; without one there is no state to read."""
+    return any(path.name.isdecimal() for path in (checkpoint / "commits").glob("*"))
+
+
 def _run(
-    spark: SparkSession, case: Case, form: Form, made: list[Any], folder: Path, group: Callable[..., Any]
+    spark: SparkSession,
+    case: Case,
+    form: Form,
+    made: list[Any],
+    folder: Path,
+    grouping: Callable[[Step], Callable[..., Any]],
 ) -> Trace:
     trace = Trace()
     (folder / "in").mkdir(parents=True)
     (folder / "out").mkdir()
     for number, step in enumerate(case.steps):
         _write(case, step, folder / "in")
+        group = grouping(step)
         try:
             if case.batch:
                 _run_batch(spark, case, form, made[number], folder, group)
@@ -154,15 +168,15 @@ def _run(
             trace.failures.append(None)
     for path in sorted((folder / "out").glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["rows"]:
-            trace.batches.append(content["rows"])
-            trace.schema = content["schema"]
+        trace.batches.append(content["rows"])
+        trace.schema = content["schema"]
     return trace
 
 
 def _run_batch(spark: SparkSession, case: Case, form: Form, made: Any, folder: Path, group: Callable[..., Any]) -> None:
     df = spark.read.schema(case.schema).json(str(folder / "in"))
-    Collector(folder / "out")(_operator(spark, case, form, made, df, folder, group), 0)
+    with translating():  # a DataFrame of Spark reports an error of equipoise as text
+        Collector(folder / "out")(_operator(spark, case, form, made, df, folder, group), 0)
 
 
 def _run_stream(
@@ -170,10 +184,32 @@ def _run_stream(
 ) -> None:
     reader = spark.readStream.schema(case.schema).option("maxFilesPerTrigger", 1)
     df = reader.json(str(folder / "in"))
-    result = _operator(spark, case, form, made, df, folder, group)
-    writer = result.writeStream.foreachBatch(Collector(folder / "out")).outputMode(case.output_mode)
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    result, sink = _operator(spark, case, form, made, df, folder, group), Collector(folder / "out")
+    writer = result.writeStream.outputMode(case.output_mode).option("checkpointLocation", str(folder / "checkpoint"))
+    table = folder / "table"
+    writer = writer.format("parquet").option("path", str(table)) if case.parquet else writer.foreachBatch(sink)
+    if case.process_all:
+        query = _started(writer)
+        query.processAllAvailable()
+        query.stop()
+    else:
+        query = _started(writer.trigger(availableNow=True))
+        if not query.awaitTermination(START_SECONDS):
+            query.stop()
+            raise TimeoutError(f"the query did not end within {START_SECONDS} s")
+    if case.parquet:
+        sink(spark.read.parquet(str(table)), len(list((folder / "out").iterdir())))
+
+
+def _started(writer: Any) -> Any:
+    """Start a query. Spark Connect waits 10 s for the process of ``foreachBatch``, which a busy machine may exceed."""
+    for _ in range(_TRIES):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    return writer.start()
 
 
 def _operator(

@@ -1,7 +1,8 @@
 """The section of ``docs/how-to/keyed-streams.md`` that shows what is the same as in Spark and what is not."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,8 @@ import msgspec
 from equipoise.errors import InvalidArgumentError
 from equipoise_lab.conformance.cases import CASES
 from equipoise_lab.conformance.recorded import recorded
-from equipoise_lab.conformance.table import SPARK_TESTS
-from equipoise_lab.conformance.verdict import Outcome, Verdict
+from equipoise_lab.conformance.table import DIFFERENCES, FILES, SPARK_TESTS
+from equipoise_lab.conformance.verdict import CLIENTS, VERDICTS, Client, Outcome, Verdict
 
 RESULTS = Path(__file__).with_name("results.json")
 """Report of the last run of ``equipoise-lab bench conformance``."""
@@ -25,7 +26,11 @@ _INTRODUCTION = (
     "Spark has {tests} Python tests of these operators. Each has at least one case here that exercises the same, and "
     "further cases cover what Spark documents and does not test. A case runs the same processor through Spark's "
     "operator and through `balance`, and compares the output batch by batch and the final state. "
-    "`equipoise-lab bench conformance` runs all cases and writes this section."
+    "`equipoise-lab bench conformance --page docs/how-to/keyed-streams.md` runs all cases and writes this section."
+)
+_CHECKPOINT_2 = (
+    "Spark runs the first two files a second time in the second format of its checkpoints. That is a setting of "
+    "Spark's own state, and the case `checkpoint-format-2` has it."
 )
 _SHOWN: tuple[Verdict, ...] = ("same", "different", "crashed", "refused")
 _STORED = re.compile(r"'a', [\"'](.*)[\"']")
@@ -54,20 +59,63 @@ def section(outcomes: Sequence[Outcome]) -> str:
         "## Same as Spark",
         _INTRODUCTION.format(tests=tests),
         _counts(outcomes),
+        _reference(outcomes),
         "### What is not the same",
         _not_same(outcomes),
+        "These differences do not depend on the processor:",
+        _table(("where", "difference"), DIFFERENCES.items()),
         *_not_run(outcomes),
         "### Stricter than Spark",
         "Spark stores some values as other ones. Here they are refused by name, or stored as they were given:",
         _stricter(outcomes),
+        "### Spark's tests",
+        *_spark_tests(outcomes),
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _reference(outcomes: Sequence[Outcome]) -> str:
+    """Say where Spark's own operator ran, and where its record counts."""
+    on_connect = dict.fromkeys(
+        f"`{each.case}`" for each in outcomes if each.client == "connect" and not each.from_record
+    )
+    if not any(each.from_record for each in outcomes):
+        return ""
+    return (
+        "On Classic every case ran with Spark's operator as well. On Connect Spark's operator ran in the cases "
+        f"{', '.join(on_connect) or 'of none'}; the others are compared with what it did on Classic."
+    )
+
+
+def _spark_tests(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield a table for each file of Spark's tests: tests, our cases, and their results on each client."""
+    verdicts: dict[tuple[str, Client], Counter[Verdict]] = {}
+    for each in outcomes:
+        verdicts.setdefault((each.case, each.client), Counter())[each.verdict] += 1
+
+    def result(cases: Sequence[str], client: Client) -> str:
+        ran = [verdicts[case, client] for case in cases if (case, client) in verdicts]
+        if len(ran) < len(cases):
+            return "not run"
+        total = sum(ran, Counter())
+        return (
+            "same" if set(total) == {"same"} else ", ".join(f"{total[each]} {each}" for each in VERDICTS if total[each])
+        )
+
+    for group, tests in SPARK_TESTS.items():
+        yield f"`{FILES[group]}`:"
+        rows = [
+            (f"`{test}`", ", ".join(f"`{case}`" for case in cases), *(result(cases, client) for client in CLIENTS))
+            for test, cases in tests.items()
+        ]
+        yield _table(("test", "cases", *map(str.capitalize, CLIENTS)), rows)
+    yield _CHECKPOINT_2
 
 
 def _counts(outcomes: Sequence[Outcome]) -> str:
     rows = []
     for form, operator in _OPERATORS.items():
-        for client in ("classic", "connect"):
+        for client in CLIENTS:
             verdicts = [each.verdict for each in outcomes if (each.form, each.client) == (form, client)]
             counts = [verdicts.count(verdict) for verdict in _SHOWN]
             if verdicts:
@@ -97,7 +145,7 @@ def _not_run(outcomes: Sequence[Outcome]) -> list[str]:
     """Name the cases that were added after the run, so that nobody takes them for the same."""
     ran = {(each.case, each.client) for each in outcomes}
     lines = []
-    for client in ("classic", "connect"):
+    for client in CLIENTS:
         missing = [f"`{name}`" for name in CASES if (name, client) not in ran]
         if len(missing) == len(CASES):
             lines.append(f"No case has run on {client.capitalize()} yet.")
@@ -112,11 +160,11 @@ def _stricter(outcomes: Sequence[Outcome]) -> str:
     rows = []
     for name in names:
         if CASES[name].apart is not None:
-            rows.append((CASES[name].about, "NULL and NaN under one key", "each under its own key"))
+            rows.append((CASES[name].about, str(CASES[name].differs), "each key under its own"))
             continue
         [row] = traces[name]["pandas"].batches[0]
         meant = CASES[name].meant
-        rows.append((CASES[name].about, _stored(row), "refused by name" if meant is None else _stored(meant)))
+        rows.append((CASES[name].about, _stored(row), "refused by name" if meant is None else _stored(meant[0])))
     return _table(("value", "Spark stores", "equipoise"), rows)
 
 

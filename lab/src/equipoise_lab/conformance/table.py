@@ -1,12 +1,16 @@
 """Spark's own tests of its stateful operators for Python, and the cases that exercise what each of them does.
 
 The names are those of the test methods in Spark's repository, under ``python/pyspark/sql/tests``. A test that Spark
-runs in the pandas and in the Row form has cases that run in both.
+runs in the pandas and in the Row form has cases that run in both. Spark runs the first two groups a second time in the
+second format of its checkpoints (``*_checkpoint_v2.py``). That is a setting of Spark's own state, and one case here has
+it. The tests of Spark's ``TwsTester`` are listed in ``tests/testing/spark_tests.py``.
 """
+
+from equipoise_lab.conformance.case import Form
 
 TRANSFORM_WITH_STATE = {
     "test_transform_with_state_basic": ("value", "append"),
-    "test_transform_with_state_query_restarts": ("restart",),
+    "test_transform_with_state_query_restarts": ("restart", "restart-with-table", "checkpoint-format-2"),
     "test_transform_with_state_proc_timer": ("processing-timer",),
     "test_transform_with_state_event_time": ("event-timer", "many-timers"),
     "test_transform_with_state_with_wmark_and_non_event_time": (
@@ -82,19 +86,38 @@ GROUP_STATE: dict[str, tuple[str, ...]] = {
 }
 """``pandas/test_pandas_grouped_map_with_state.py``."""
 
+REPARTITION: dict[str, tuple[str, ...]] = {
+    "test_repartition_with_apply_in_pandas_with_state": ("group-state-repartitioned",),
+    "test_repartition_with_streaming_tws": ("repartitioned",),
+    "test_repartition_with_streaming_tws_in_pandas": ("repartitioned",),
+    "test_repartition_with_streaming_tws_multiple_state_vars": ("repartitioned-variables",),
+    "test_repartition_with_streaming_tws_in_pandas_multiple_state_vars": ("repartitioned-variables",),
+}
+"""``streaming/test_streaming_offline_state_repartition.py``, as far as its tests are of these operators."""
+
 SPARK_TESTS: dict[str, dict[str, tuple[str, ...]]] = {
     "TransformWithState": TRANSFORM_WITH_STATE,
     "TransformWithStateStateVariable": STATE_VARIABLES,
     "GroupedApplyInPandasWithState": GROUP_STATE,
+    "StreamingOfflineStateRepartition": REPARTITION,
 }
 """Cases of each test, by Spark's test classes."""
 
-FORMS_OF_SPARK = {
+FILES = {
+    "TransformWithState": "pandas/streaming/test_pandas_transform_with_state.py",
+    "TransformWithStateStateVariable": "pandas/streaming/test_pandas_transform_with_state_state_variable.py",
+    "GroupedApplyInPandasWithState": "pandas/test_pandas_grouped_map_with_state.py",
+    "StreamingOfflineStateRepartition": "streaming/test_streaming_offline_state_repartition.py",
+}
+"""File of each of these classes."""
+
+FORMS_OF_SPARK: dict[str, tuple[Form, ...]] = {
     "TransformWithState": ("pandas", "row"),
     "TransformWithStateStateVariable": ("pandas", "row"),
     "GroupedApplyInPandasWithState": ("applyInPandasWithState",),
+    "StreamingOfflineStateRepartition": (),
 }
-"""Forms in which Spark runs the tests of a class."""
+"""Forms in which Spark runs each test of a class; a repartition has tests of their own for each form."""
 
 PANDAS_ONLY = frozenset(
     {
@@ -105,64 +128,18 @@ PANDAS_ONLY = frozenset(
 )
 """Tests whose Row form returns at once in Spark."""
 
-TESTER = (
-    "test_running_count_processor",
-    "test_running_count_processor_pandas",
-    "test_direct_access_to_value_state",
-    "test_topk_processor",
-    "test_topk_processor_pandas",
-    "test_direct_access_to_list_state",
-    "test_word_frequency_processor",
-    "test_word_frequency_processor_pandas",
-    "test_direct_access_to_map_state",
-    "test_step_function",
-    "test_row_by_row",
-    "test_initial_state_row",
-    "test_initial_state_pandas",
-    "test_all_methods_processor",
-    "test_both_initial_states_specified",
-    "test_timer_registration_raises_error_in_none_mode",
-    "test_delete_timer_raises_error_in_none_mode",
-    "test_list_timers_raises_error_in_none_mode",
-    "test_empty_input_row",
-    "test_empty_input_pandas",
-    "test_empty_initial_state_row",
-    "test_empty_initial_state_pandas",
-    "test_none_values_in_input",
-    "test_single_row_input",
-    "test_peek_nonexistent_state",
-    "test_update_nonexistent_state",
-    "test_peek_state_before_initialization",
-    "test_clear_nonexistent_value_state",
-    "test_clear_nonexistent_list_state",
-    "test_clear_nonexistent_map_state",
-    "test_delete_if_exists_nonexistent",
-    "test_numeric_key",
-    "test_tuple_key",
-    "test_special_characters_in_key",
-    "test_null_key_value_row",
-    "test_null_key_value_pandas",
-    "test_pandas_with_multiple_rows",
-    "test_pandas_dtype_preservation",
-    "test_processor_init_called_once",
-    "test_delete_value_state",
-    "test_delete_list_state",
-    "test_delete_map_state",
-    "test_delete_nonexistent_state_raises_error",
-    "test_processing_time_timers",
-    "test_processing_time_timers_pandas",
-    "test_event_time_timers_manual_watermark",
-    "test_late_event_filtering",
-    "test_registers_on_time_events",
-    "test_timer_registration_in_none_mode_raises_error",
-    "test_set_processing_time_in_wrong_mode_raises_error",
-    "test_set_watermark_in_wrong_mode_raises_error",
-    "test_eventtime_mode_requires_extractor",
-    "test_processing_time_must_move_forward",
-    "test_watermark_must_move_forward",
-    "test_timer_cannot_be_registered_in_past",
-    "test_fuzz_running_count",
-    "test_fuzz_topk",
-    "test_fuzz_word_frequency",
-)
-"""``streaming/test_tws_tester.py``: its tests run without Spark, and those of ``equipoise.testing`` follow them."""
+DIFFERENCES = {
+    "Sink of a batch without rows": "With the time mode `none` Spark calls the sink with an empty batch after the "
+    "watermark has moved. Here it is not called, since no timer could fire.",
+    "Empty source": "With a time mode and a source that has no offset yet, such as an empty folder, the query begins "
+    "with a batch without rows, so that later batches have other numbers.",
+    "Processing-time timers": "With a trigger without an interval, batches without rows are a second apart, where "
+    "Spark runs one after the other. With `availableNow` the query ends when the rows are processed, and "
+    "`processAllAvailable` returns; with Spark neither happens.",
+    "`availableNow` before Spark 4.2": "The last batch without rows is left to the next run.",
+    "Writer's `outputMode`": "The default is `update`, except for `applyInPandasWithState`; Spark's is `append`.",
+    "Late rows": "They change an aggregate in mode `update`, whose keys are kept; Spark drops them.",
+    "`lastProgress.stateOperators`": "It is empty, since the state is not Spark's; see `query.batch_log()`.",
+    "Checkpoint": "Spark's sources `statestore` and `state-metadata` do not read it; `read_state` does.",
+}
+"""Known differences from Spark that hold whatever the processor does."""

@@ -135,7 +135,7 @@ class KeyedFrames:
             return
         self._read(runs)
         if self._options is not None:
-            self._bytes_seen += runs.rows.get_total_buffer_size()
+            self._bytes_seen += runs.rows.nbytes  # of these rows, which may be a slice of larger buffers
             self._rows_seen += runs.rows.num_rows
             self._most = self._options.rows_of(self._bytes_seen / self._rows_seen)
 

@@ -188,4 +188,7 @@ def _variables(log: CommitLog, query: QueryDefinition) -> dict[str, VariableSpec
     last = log.last()
     stored = {} if last is None else last.variables
     known = {name: msgspec.convert(spec, VariableSpec) for name, spec in stored.items()}
-    return merge_specs(known, query.code.variables, query.code.removed)
+    try:
+        return merge_specs(known, query.code.variables, query.code.removed)
+    except MismatchError as error:
+        raise MismatchError(f"{query.code.declared_in}: {error}") from error

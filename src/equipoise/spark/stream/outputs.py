@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Row
 
-from equipoise.errors import InvalidArgumentError, UserFunctionError
+from equipoise.errors import InvalidArgumentError
 from equipoise.names import unique_name
 from equipoise.spark.rows.arrow_rows import dicts_to_arrow, named_rows_to_arrow, rows_to_arrow, to_arrow
 from equipoise.spark.rows.small_frames import FrameArrays, joined_frames
@@ -127,7 +127,7 @@ class Outputs:
     def add_table(self, table: pa.Table) -> None:
         """Add rows of the output schema."""
         self._flush()
-        self._write(table)
+        self._write(self._checked(table))
 
     def taken(self) -> Iterator[pa.RecordBatch]:
         """Return the rows that were added since the last call."""
@@ -156,20 +156,24 @@ class Outputs:
     def _add(self, results: Sequence[tuple[Any, Call]], convert: Callable[[Sequence[Any]], pa.Table]) -> None:
         """Write results, converted together; if that fails, each alone, so that the error names the right call."""
         try:
-            table = convert([result for result, _ in results])
+            table = self._checked(convert([result for result, _ in results]))
         except InvalidArgumentError:
             table = pa.concat_tables([self._one(result, call, convert) for result, call in results])
         self._write(table)
 
     def _one(self, result: Any, call: Call, convert: Callable[[Sequence[Any]], pa.Table]) -> pa.Table:
         try:
-            return convert([result])
+            return self._checked(convert([result]))
         except InvalidArgumentError as error:
             raise self._wrong_result(call, error) from error
 
-    def _write(self, table: pa.Table) -> None:
-        if self._not_late is not None:
+    def _checked(self, table: pa.Table) -> pa.Table:
+        """Refuse rows that are older than the watermark, as Spark does: the next operator would drop them."""
+        if self._not_late is not None and table.num_rows:
             _require_not_late(table, *self._not_late)
+        return table
+
+    def _write(self, table: pa.Table) -> None:
         self._tables.append(table)
 
 
@@ -225,8 +229,6 @@ class FileOutputs(Outputs):
     def _write(self, table: pa.Table) -> None:
         if not table.num_rows:
             return
-        if self._not_late is not None:
-            _require_not_late(table, *self._not_late)
         if self._writer is None:
             self._file = self._stack.enter_context(self._storage.writing(self._path))
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
@@ -235,12 +237,11 @@ class FileOutputs(Outputs):
 
 
 def _require_not_late(table: pa.Table, column: str, late_ms: int) -> None:
-    """Refuse rows that are older than the watermark, as Spark does: the next operator would drop them."""
     oldest = pc.min(table.column(column)).cast(pa.timestamp("us", "UTC"))
     if oldest.is_valid and oldest.value <= late_ms * 1000:
         watermark = pa.scalar(late_ms, pa.timestamp("ms", "UTC"))
-        raise UserFunctionError(
-            f"the function yielded a row with {column} = {oldest}, the event time of its output, which is not after "
-            f"the watermark of the previous batch, {watermark}; the next operator would drop the row: yield an event "
-            "time after timerValues.getCurrentWatermarkInMs(), or leave eventTimeColumnName out"
+        raise InvalidArgumentError(
+            f"it yielded a row with {column} = {oldest}, the event time of its output, which is not after the "
+            f"watermark of the previous batch, {watermark}; the next operator would drop the row: yield an event time "
+            "after timerValues.getCurrentWatermarkInMs(), or leave eventTimeColumnName out"
         )

@@ -1,17 +1,19 @@
 """User code of a keyed stream operator: how to run it, and which state variables it has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from equipoise.errors import InvalidArgumentError
+from equipoise.errors import EquipoiseError, InvalidArgumentError, UserFunctionError
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.column_aggregator import ColumnAggregator
 from equipoise.spark.rows.column_vectors import ColumnVectors
 from equipoise.spark.rows.schemas import Schemas
+from equipoise.spark.rows.user_functions import raised_at, traced
 from equipoise.spark.rows.vector_aggregator import VectorAggregator
 from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
@@ -109,6 +111,7 @@ class UserCode:
     ) -> None:
         self.name = type(processor).__name__
         self.state_arrow: pa.Schema | None = None
+        self.declared_in = f"{self.name}.bufferSchema"
         self.removed: set[str] = set()
         self._initial: list[str] | None = None
         self.aggregator: Aggregator | None = None  # only one that can merge
@@ -134,9 +137,11 @@ class UserCode:
             if isinstance(processor, AggregatorProcessor) and processor.aggregator.can_merge:
                 self.aggregator, self.uncombined = code.copy().aggregator, ""
             handle = RecordingHandle(schemas.parsed, mode=time_mode, nullable=schemas.nullable_state)
-            tried = code.copy()
-            tried.init(handle)
-            tried.close()
+            self.declared_in = _place_of_declaration(self.name, processor)
+            with _declaring(self.declared_in):
+                tried = code.copy()
+                tried.init(handle)
+                tried.close()
             self.variables: dict[str, VariableSpec] = handle.specs
             self.removed = handle.removed
         elif isinstance(processor, VectorAggregator):
@@ -147,6 +152,7 @@ class UserCode:
                     f"{type(processor).__name__} has no stateSchema, the schema of the state of a key; add one, for "
                     'example stateSchema = "n long"'
                 )
+            self.declared_in = f"{self.name}.stateSchema"
             self._initial = _names(schemas.parsed(processor.stateSchema))
             self.runner = TaskCode(VectorRunner, processor, self.name)
             self.variables = {STATE: VariableSpec(STATE, "value", 1, schemas.parsed(processor.stateSchema))}
@@ -176,6 +182,28 @@ class UserCode:
                 "column, or rename one"
             )
         return [*key, *self._initial]
+
+
+def _place_of_declaration(name: str, processor: StatefulProcessor) -> str:
+    """Return where the user declares the state, for messages."""
+    if isinstance(processor, GroupStateProcessor):
+        return "stateStructType"
+    return f"{name}.{'bufferSchema' if isinstance(processor, AggregatorProcessor) else 'init'}"
+
+
+@contextmanager
+def _declaring(place: str) -> Iterator[None]:
+    """Name the class and the method in an error of ``init`` on the driver."""
+    try:
+        yield
+    except EquipoiseError as error:
+        raise type(error)(f"{place}: {error}") from error
+    except Exception as error:
+        raise UserFunctionError(
+            f"{type(error).__name__} in {place}{raised_at(error, place)}: {error}\n"
+            "The driver called it to learn the state variables, before any row. Correct it and run again.\n"
+            f"{traced(error)}"
+        ) from error
 
 
 def _buffer_cost(processor: Processor) -> float:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from equipoise_lab.conformance.case import Case, batches, once
+from equipoise_lab.conformance.case import Case, Step, batches, once
 from equipoise_lab.conformance.processors import BothForms, text
 
 _ROWS = (("a", 1), ("a", 2), ("b", 3))
+_MORE = (("a", 4), ("c", 5), ("d", 6))
 
 
 class Lists(BothForms):
@@ -117,6 +118,27 @@ class Expiring(BothForms):
             kept.updateValue((seen[2],), (seen[2] + 1,))
 
 
+class AllKinds(BothForms):
+    """A value, a list, a map and a value with a TTL that does not end."""
+
+    def declare(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", "n int")
+        self.list = handle.getListState("list", "n int")
+        self.map = handle.getMapState("map", "n int", "n int")
+        self.kept = handle.getValueState("kept", "n int", 3_600_000)
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        for row in rows:
+            number = int(row.n)
+            for value in (self.value, self.kept):
+                value.update(((value.get() or (0,))[0] + number,))
+            self.list.appendValue((number,))
+            self.map.updateValue((number,), ((self.map.getValue((number,)) or (0,))[0] + 1,))
+        numbers = sorted(each[0] for each in self.list.get())
+        counts = sorted((each[0], count[0]) for each, count in self.map.iterator())
+        yield key[0], f"{self.value.get()[0]} {self.kept.get()[0]} {numbers} {counts}"
+
+
 class ZeroTtl(BothForms):
     """A TTL of 0, which stands for none, in a query without a clock."""
 
@@ -137,6 +159,9 @@ CASES = {
     "map": Case("Every method of a map", Maps, batches(_ROWS, _ROWS)),
     "map-long-ttl": Case("The same with a TTL that does not end", MapsForAYear, batches(_ROWS, _ROWS),
                          time_mode="processingTime"),
+    "repartitioned-variables": Case("More and fewer partitions with value, list and map state", AllKinds,
+                                    (Step((_ROWS,), partitions=3), Step((_ROWS, _MORE), partitions=6),
+                                     Step((_ROWS,), partitions=2)), time_mode="processingTime"),
     "ttl-expires": Case("Values, lists and maps that expire, and others that do not", Expiring,
                         batches(_ROWS, _ROWS, _ROWS), time_mode="processingTime"),
     "ttl-zero": Case("A TTL of 0 means none", ZeroTtl, batches(_ROWS, _ROWS), time_mode="processingTime"),

@@ -126,20 +126,21 @@ class EventOut(BothForms):
         yield key[0], next(iter(sorted(row.at for row in rows)))
 
 
-_CLOCK = batches((("a", 1), ("b", 1)), (("a", 2), ("a", 3), ("b", 2)), (("a", 4), ("b", 4)))
-_LATE = batches((("a", 20),), (("a", 4),), (("a", 2), ("a", 11), ("a", 15)))
+_CLOCKS = (("a", 1), ("b", 1)), (("a", 2), ("a", 3), ("b", 2)), (("a", 4), ("b", 4))
+_LATES = (("a", 20),), (("a", 4),), (("a", 2), ("a", 11), ("a", 15))
+_CLOCK, _LATE = batches(*_CLOCKS), batches(*_LATES)
 _NO_EMPTY = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 _CHAIN = batches((("a", 10), ("b", 15)), (("a", 11), ("c", 25)), (("a", 5), ("d", 60)))
 
 CASES = {
     "processing-timer": Case("A processing-time timer that clears a count", ClockTimer, _CLOCK,
                              time_mode="ProcessingTime"),
-    "processing-timer-one-partition": Case("The same with one partition", ClockTimer, _CLOCK,
-                                           time_mode="processingtime", one_partition=True),
+    "processing-timer-one-partition": Case("The same with one partition", ClockTimer, batches(*_CLOCKS, partitions=1),
+                                           time_mode="processingtime"),
     "event-timer": Case("A timer at the watermark; late rows are dropped", EventTimer, _LATE, schema=_EVENTS,
                         source=at, time_mode="eventTime"),
-    "event-timer-one-partition": Case("The same with one partition", EventTimer, _LATE, schema=_EVENTS, source=at,
-                                      time_mode="eventtime", one_partition=True),
+    "event-timer-one-partition": Case("The same with one partition", EventTimer, batches(*_LATES, partitions=1),
+                                      schema=_EVENTS, source=at, time_mode="eventtime"),
     "late-rows-time-mode-none": Case("A watermark with the time mode none: late rows are kept", Earliest, _LATE,
                                      schema=_EVENTS, source=at),
     "late-rows-processing-time": Case("A watermark with processing time: late rows are kept", Earliest, _LATE,
@@ -161,6 +162,12 @@ CASES = {
                            schema=_EVENTS, source=at_two_watermarks, time_mode="eventTime"),
     "timer-without-clock": Case("A timer with the time mode none is an error", TimerWithoutClock, _LATE,
                                 refusal="INVALID_TIME_MODE", schema=_EVENTS),
+    "process-all-available-event-time": Case("processAllAvailable with event-time timers", ManyTimers, (
+        Step(((("a", 1), ("a", 2), ("b", 3)), (("b", 30),))), Step(((("c", 90),),))), schema=_EVENTS, source=at,
+                                             time_mode="eventTime", process_all=True),
+    "process-all-available-processing-time": Case("processAllAvailable with processing-time timers", ClockTimer,
+                                                  (Step(_CLOCKS[:2]), Step(_CLOCKS[2:])), time_mode="processingTime",
+                                                  process_all=True),
     "chained": Case("A second operator counts by the event time of the output", EventOut, _CHAIN, schema=_EVENTS,
                     output="id string, at timestamp", source=at, time_mode="eventTime", output_mode="append",
                     event_time="at", counted_by=("at",)),

@@ -89,6 +89,17 @@ class StoresSeries(BothForms):
         yield key[0], text(self.state.get())
 
 
+class StoresDict(BothForms):
+    """Gives a dict where a row is meant, whose only field is text."""
+
+    def declare(self, handle: Any) -> None:
+        self.state = handle.getValueState("state", "v string")
+
+    def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        self.state.update({"v": "x"})
+        yield key[0], text(self.state.get())
+
+
 class Raises(BothForms):
     """An error in the user's code."""
 
@@ -114,6 +125,7 @@ def _key(kind: str, value: Any) -> Case:
         output="seen string",
         forms=ROW if kind == "timestamp" else BOTH,
         apart={"count": {"1.5": "Row(n=3)", "None": "Row(n=2)"}} if kind == "double" else None,
+        differs="NULL and NaN under one key" if kind == "double" else None,
     )
 
 
@@ -123,12 +135,18 @@ def _stored(kind: str, value: Any, **options: Any) -> Case:
 
 
 _ROWS = (("a", 1), ("b", 2))
+_DICT = "Spark stores the names of the fields"
 _INT = "Spark stores NULL or another int"
 
 CASES = {
     **{f"null-key-{kind}": _key(kind, value) for kind, value in (
         ("string", "a"), ("int", 1), ("bigint", 1), ("double", 1.5), ("boolean", True), ("date", "2020-01-02"),
         ("timestamp", "2020-01-02T03:04:05Z"), ("decimal(5,2)", 1.25))},
+    "null-key-twice": Case("Two NULL keys of type int in one batch", ShowsKey, once((None, 1), (1, 2), (None, 3)),
+                           schema="id int, n int", output="seen string",
+                           meant=("'tuple float (nan) 2'", "'tuple int (1) 1'"),
+                           differs="a call for each row, and the state of the other keys under NULL",
+                           apart={"count": {"1": "Row(n=1)", "None": "Row(n=2)"}}),
     "filled-in-init": Case("A list that init fills and a lock that it makes", FillsInInit,
                            (Step((_ROWS, _ROWS)), Step((_ROWS,)))),
     "generator-in-put": Case("Generators in put and appendList", PutsGenerator, once(*_ROWS)),
@@ -136,7 +154,7 @@ CASES = {
     "int-for-string": _stored("string", 7),
     "nan-for-string": _stored("string", float("nan")),
     "none-for-int": _stored("int", None),
-    "int-for-double": _stored("double", 7, stricter="Spark stores NULL", meant="'a', '(7.0)'"),
+    "int-for-double": _stored("double", 7, stricter="Spark stores NULL", meant=("'a', '(7.0)'",)),
     "int-for-bigint": _stored("bigint", 2**40),
     "error-in-processor": Case("An error of the user's code ends the query", Raises, once(*_ROWS), refusal="poison"),
     "text-for-number": Case("Text for a number in the output is an error", WrongType, once(*_ROWS),
@@ -144,5 +162,7 @@ CASES = {
     "float-for-int": _stored("int", 7.0, stricter=_INT),
     "text-for-int": _stored("int", "7", stricter=_INT),
     "bool-for-int": _stored("int", True, stricter=_INT),
+    "dict-for-row": Case("A dict as a row of type `v string`", StoresDict, once(("a", 1)), stricter=_DICT),
+    "float-for-bigint": _stored("bigint", 7.0, stricter=_INT),
     "large-for-int": _stored("int", 2**40, stricter=_INT),
 }  # fmt: skip

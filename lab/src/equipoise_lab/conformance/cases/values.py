@@ -132,6 +132,9 @@ class Large(BothForms):
         yield key[0], f"{[len(each) for each in words]} {[each[-1] for each in words]}"
 
 
+_FORMAT_2 = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+_REPARTITIONED = (Step((_FIRST,), partitions=3), Step((_SECOND,), partitions=6), Step((_FIRST,), partitions=2))
+
 CASES = {
     "value": Case("A value that lasts from batch to batch; using a variable deleted in init raises", HighReadings,
                   batches(_FIRST, _SECOND)),
@@ -140,6 +143,13 @@ CASES = {
     "restart": Case("A query that is stopped and started again", HighReadings, (Step((_FIRST,)), Step((_SECOND,))),
                     ),
     "append": Case("Output mode append", HighReadings, batches(_FIRST, _SECOND), output_mode="append"),
+    "restart-with-table": Case("A table of Parquet files over two starts", HighReadings,
+                               (Step((_FIRST,)), Step((_SECOND,))), output_mode="append", parquet=True),
+    "process-all-available": Case("processAllAvailable without a clock", HighReadings,
+                                  (Step((_FIRST, _SECOND)), Step((_SECOND,))), process_all=True),
+    "checkpoint-format-2": Case("The second format of Spark's checkpoints", HighReadings,
+                                (Step((_FIRST,)), Step((_SECOND,))), settings=_FORMAT_2),
+    "repartitioned": Case("More and fewer partitions at the next starts", HighReadings, _REPARTITIONED),
     "value-absent": Case("A value that was never set", Absent, once(*_FIRST)),
     "row-values": Case("Values of state are Rows, also within structs", Names, once(("a", 1))),
     "nested-state": Case("Arrays, structs and maps in state, given as dicts, tuples and Rows", Nested,
