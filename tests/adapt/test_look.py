@@ -53,13 +53,25 @@ def test_a_row_counts_what_rows_of_its_key_have_cost():
 
 def test_a_sample_counts_as_the_rows_that_were_seen_and_a_whole_batch_has_no_sampling_error():
     record = StreamLoadRecord(GROUPS)
-    part, whole = Look.of([1, 2, 2], rows=300, seconds=0.1), Look.of([1, 2, 2], seconds=0.1)
+    part, whole = Look.of([1, 2, 2], chances=0.01, seconds=0.1), Look.of([1, 2, 2], seconds=0.1)
     assert (part.is_exact, whole.is_exact) == (False, True)
-    assert record.seen(part).effective_rows == pytest.approx(3)
+    assert record.seen(part).effective_rows == pytest.approx(3 / 0.99)
+    assert (part.rows, record.seen(part).total) == (pytest.approx(300), pytest.approx(300))
     assert record.seen(whole).effective_rows == 0  # chance explains nothing
     assert record.seen(Look.of([], seconds=0.1)).total == 0
-    with pytest.raises(InvalidArgumentError, match="3 rows were seen of a batch of 2"):
-        Look.of([1, 2, 2], rows=2, seconds=0.1)
+    for impossible in (1.5, [1, 0.5, 0]):
+        with pytest.raises(InvalidArgumentError, match="above 0 and at most 1"):
+            Look.of([1, 2, 2], chances=impossible, seconds=0.1)
+
+
+def test_rows_that_are_seen_with_unequal_chances_count_with_the_inverse():
+    look = Look.of([5, 5, 6], chances=[1, 0.5, 0.1], seconds=0.1)
+    assert (look.counts.tolist(), look.taken.tolist(), look.seen) == ([3.0, 10.0], [2, 1], 3)
+    assert look.variances.tolist() == pytest.approx([4 * 0.5, 100 * 0.9])
+    record = StreamLoadRecord(GROUPS).seen(look)
+    assert dict(record.histogram()) == pytest.approx({5: 3 / 13, 6: 10 / 13})
+    assert record.effective_rows == pytest.approx(13**2 / 92)
+    assert look.imbalance(Plan(2, np.arange(GROUPS) % 2)) == pytest.approx(2 * 10 / 13)
 
 
 @pytest.mark.parametrize(("partitions", "rows"), [(1, 20_000), (8, 20_000), (64, 212_935)])

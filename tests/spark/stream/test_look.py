@@ -10,9 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from equipoise import FencedError, failpoints, fingerprints
-from equipoise.adapt import Look, Policy
+from equipoise.adapt import Combining, Look, Policy
 from equipoise.spark import Aggregator, LocalQuery, balance
-from equipoise.spark.stream.key_sample import sampled_keys
+from equipoise.spark.rows.columns import ROW_ID
+from equipoise.spark.rows.thinning import falling_chance
+from equipoise.spark.stream.key_sample import numbered_keys, sampled_keys, taken
 from equipoise.state.batch_log import batch_log_rows
 
 ROWS, OUT = pa.schema({"k": pa.string(), "v": pa.int64()}), pa.schema({"k": pa.string(), "total": pa.int64()})
@@ -68,7 +70,7 @@ def test_each_batch_is_level_although_its_hot_keys_are_new(tmp_path):
 def test_results_do_not_depend_on_what_the_look_finds(tmp_path):
     draw = random.Random(3)  # noqa: S311 - the same keys in each run
 
-    def anything(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - the names belong to the protocol
+    def anything(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - the names belong to the protocol
         found = [draw.randint(-(2**63), 2**63 - 1) for _ in range(draw.randint(0, 30))]
         if draw.random() < 0.5:  # the keys of another batch
             found = fingerprints(renamed(draw.randint(0, 9))["k"].tolist()).tolist()
@@ -81,7 +83,7 @@ def test_results_do_not_depend_on_what_the_look_finds(tmp_path):
 
 
 def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
-    def broken(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+    def broken(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
         raise ValueError("no such file\nand a long trace")
 
     outputs, state, log = run(tmp_path / "broken", "always", taken=broken)
@@ -100,7 +102,7 @@ def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
     ],
 )
 def test_a_query_that_was_stopped_ends_in_its_look(tmp_path, words):
-    def cancelled(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+    def cancelled(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
         raise RuntimeError(words)
 
     with pytest.raises(RuntimeError):
@@ -109,7 +111,7 @@ def test_a_query_that_was_stopped_ends_in_its_look(tmp_path, words):
 
 
 def test_a_query_that_was_taken_over_ends_in_its_look(tmp_path):
-    def taken_over(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+    def taken_over(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
         raise FencedError("another query has taken over")
 
     with pytest.raises(FencedError):
@@ -220,18 +222,53 @@ class _Settings:
 
 def test_a_small_batch_is_seen_whole_and_a_large_one_by_a_sample_of_all_partitions(spark):
     rows = spark.range(0, 60_000, 1, 6).select((F.col("id") / 10_000).cast("int").alias("k"))
-    whole = sampled_keys(rows, _Settings(("k",)), 60_000, 0, 0)
+    whole = sampled_keys(rows, _Settings(("k",)), 60_000, 2, 0)
     assert whole.is_exact
-    assert whole.counts.tolist() == [10_000] * 6
-    part = sampled_keys(rows, _Settings(("k",)), 3000, 60_000, 0)
+    assert (whole.counts.tolist(), whole.tasks, whole.buffers) == ([10_000] * 6, 6, 6)
+    part = sampled_keys(rows, _Settings(("k",)), 3000, 2, 0)
     assert not part.is_exact
-    assert 2500 < part.seen <= 6000
+    assert 3000 < part.seen < 20_000
+    assert part.effective_rows > 3000
     assert sorted(part.fingerprints.tolist()) == sorted(whole.fingerprints.tolist())
-    assert part.counts.min() > 300  # of about 600 from each partition
-    assert part.rows == pytest.approx(60_000, rel=0.2)
-    cut = sampled_keys(rows, _Settings(("k",)), 3000, 0, 0)
-    assert (cut.seen, cut.is_exact) == (6000, False)
-    assert sampled_keys(rows.where("false"), _Settings(("k",)), 3000, 0, 0).seen == 0
+    assert part.counts == pytest.approx(whole.counts, rel=0.4)
+    assert part.rows == pytest.approx(60_000, rel=0.15)
+    assert sampled_keys(rows.where("false"), _Settings(("k",)), 3000, 2, 0).seen == 0
+
+
+def test_the_size_of_a_first_batch_is_estimated_however_large_it_is_and_its_keys_are_combined(spark):
+    rows = spark.range(0, 1_000_000, 1, 2).select(F.pmod(F.xxhash64("id"), F.lit(8_000)).alias("k"))
+    look = sampled_keys(rows, _Settings(("k",)), 20_000, 2, 0)
+    assert look.seen < 150_000
+    assert look.rows == pytest.approx(1_000_000, rel=0.05)
+    assert 62.5 / 6 < look.rows / look.buffers < 62.5 * 1.5, "each of 2 map tasks has 62.5 rows of a key"
+    assert Combining("auto", buffer_cost=4).decide(2, look).scope == "all"
+
+
+@pytest.mark.parametrize("rows", [200, 19_000])
+@pytest.mark.parametrize("partitions", [1, 40])
+def test_all_rows_of_a_batch_smaller_than_wanted_are_seen_wherever_they_are(spark, rows, partitions):
+    ahead = spark.range(0, partitions - 1, 1, max(1, partitions - 1)).select(F.col("id").alias("k"))
+    behind = ahead.union(spark.range(0, rows, 1, 1).select(F.pmod("id", F.lit(97)).alias("k")))
+    look = sampled_keys(behind, _Settings(("k",)), 20_000, 2, 0)
+    assert look.is_exact
+    assert (look.seen, look.tasks) == (rows + partitions - 1, partitions)
+
+
+def test_a_large_batch_in_one_of_many_partitions_is_seen_as_exactly_as_wanted(spark):
+    few = spark.range(0, 40, 1, 40).select("id")
+    rows = few.union(spark.range(0, 300_000, 1, 1)).select(F.pmod("id", F.lit(7)).alias("k"))
+    look = sampled_keys(rows, _Settings(("k",)), 5_000, 2, 0)
+    assert look.effective_rows > 2_500
+    assert look.rows == pytest.approx(300_040, rel=0.1)
+
+
+def test_a_look_has_neither_an_exchange_nor_a_sort(spark):
+    rows = spark.range(0, 100, 1, 2).select("id", F.col("id").alias("k"))
+    numbered = numbered_keys(rows, _Settings(("k",)), 0)
+    for chance in (falling_chance(F.col(ROW_ID), 10, 2), F.lit(0.5)):
+        plan = taken(numbered, chance)._jdf.queryExecution().executedPlan().toString()
+        assert "Range" in plan
+        assert not {word for word in ("Exchange", "Sort", "TakeOrdered", "Limit") if word in plan}, plan
 
 
 def test_where_spark_keeps_state_before_the_operator_a_batch_is_computed_once(spark, tmp_path):
