@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from equipoise import FencedError, failpoints, fingerprints
+from equipoise import FencedError, adapt, failpoints, fingerprints
 from equipoise.adapt import Combining, Look, Policy
 from equipoise.spark import Aggregator, LocalQuery, balance
 from equipoise.spark.rows.columns import ROW_ID
@@ -45,9 +45,9 @@ def renamed(batch):
     return pd.DataFrame({"k": [hot[i % 4] if i % 2 else f"k{i % 97}" for i in range(800)], "v": range(800)})
 
 
-def run(folder, look, batches=6, taken=None):
+def run(folder, look, batches=6, taken=None, combine="never"):
     """Outputs and batch log of a query over renamed keys."""
-    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": "never", "look": look}
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": combine, "look": look}
     with LocalQuery(Total(), "k", ROWS, OUT, str(folder), **options) as query:
         if taken is not None:
             query._jobs.look = taken
@@ -91,6 +91,26 @@ def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
     assert (outputs, state) == (expected, expected_state)
     assert {row["look"] for row in log} == {"the look failed: ValueError: no such file"}
     assert all(row["look_seconds"] > 0 and row["look_rows"] is None for row in log), "its time counts"
+    assert [row["plan"] for row in log] == [row["plan"] for row in past]
+
+
+@pytest.mark.parametrize("part", ["Combining.decide", "Look.combined", "StreamLoadRecord.seen"])
+def test_an_error_in_what_follows_from_a_look_changes_nothing_either(tmp_path, monkeypatch, part):
+    kind, name = part.split(".")
+    owner = getattr(adapt, kind)
+    usual = getattr(owner, name)
+
+    def fails_for_a_look(self, *given):
+        if any(isinstance(each, Look) for each in (self, *given)):
+            raise ZeroDivisionError("division by zero")
+        return usual(self, *given)
+
+    monkeypatch.setattr(owner, name, fails_for_a_look)
+    outputs, state, log = run(tmp_path / "broken", "always", combine="always")
+    monkeypatch.undo()
+    expected, expected_state, past = run(tmp_path / "past", "never", combine="always")
+    assert (outputs, state) == (expected, expected_state)
+    assert {row["look"] for row in log} == {"the look failed: ZeroDivisionError: division by zero"}
     assert [row["plan"] for row in log] == [row["plan"] for row in past]
 
 
@@ -269,6 +289,46 @@ def test_a_look_has_neither_an_exchange_nor_a_sort(spark):
         plan = taken(numbered, chance)._jdf.queryExecution().executedPlan().toString()
         assert "Range" in plan
         assert not {word for word in ("Exchange", "Sort", "TakeOrdered", "Limit") if word in plan}, plan
+
+
+def test_rows_are_read_once_where_looks_take_a_large_part_of_the_batches(spark, tmp_path, monkeypatch):
+    for _ in range(2):
+        rows = spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k")
+        rows.write.mode("append").parquet(str(tmp_path / "rows"))
+    computed = spark.sparkContext.accumulator(0)
+
+    def counted(frames):
+        for frame in frames:
+            computed.add(len(frame))
+            yield frame
+
+    known = []
+    monkeypatch.setattr(adapt.Looking, "is_dear", lambda self, seconds: known.append(seconds) or len(known) > 1)
+    rows = spark.readStream.schema("k long").option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "rows"))
+    counts = balance(rows.mapInPandas(counted, "k long"), "k", numPartitions=2, look="always").count()
+    writer = counts.writeStream.foreachBatch(print).outputMode("update").trigger(availableNow=True)
+    query = writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
+    query.awaitTermination()
+    log = query.batch_log().collect()
+    assert [(row.look_rows, row.rows) for row in log] == [(400, 400)] * 2
+    assert computed.value == 2 * 400 + 400
+    assert known == [0.0, log[0].seconds]
+    assert not spark.sparkContext._jsc.getPersistentRDDs()
+
+
+def test_a_batch_that_cannot_be_persisted_has_no_look(spark, tmp_path, monkeypatch):
+    def refused(self):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(type(spark.range(1)), "persist", refused)
+    spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k").write.parquet(str(tmp_path / "rows"))
+    rows = spark.readStream.schema("k long").parquet(str(tmp_path / "rows")).dropDuplicates()
+    counts = balance(rows, "k", numPartitions=2, look="always").count()
+    query = counts.writeStream.format("memory").queryName("refused").outputMode("update").trigger(availableNow=True)
+    query = query.start(checkpointLocation=str(tmp_path / "checkpoint"))
+    query.awaitTermination()
+    [row] = query.batch_log().collect()
+    assert (row.look, row.look_rows, row.rows) == ("the look failed: RuntimeError: no room", None, 7)
 
 
 def test_where_spark_keeps_state_before_the_operator_a_batch_is_computed_once(spark, tmp_path):
