@@ -25,9 +25,10 @@ def after(*batches, **options):
 
 def test_the_first_batch_is_combined_unless_a_look_says_that_it_does_not_pay():
     assert after().decide(8).scope == "all"
-    assert after().decide(8, Look.of(np.arange(1000), seconds=0.1, tasks=2)).scope == "none"
-    assert after().decide(8, Look.of(np.arange(1000) % 10, seconds=0.1, tasks=2)).scope == "all"
-    unique = Look.of(np.arange(1000), seconds=0.1, rows=1_000_000, tasks=2)
+    tasks = np.arange(1000) // 500
+    assert after().decide(8, Look.of(np.arange(1000), seconds=0.1, tasks=tasks)).scope == "none"
+    assert after().decide(8, Look.of(np.arange(1000) % 10, seconds=0.1, tasks=tasks)).scope == "all"
+    unique = Look.of(np.arange(1000), seconds=0.1, chances=0.001, tasks=tasks)
     assert after().decide(8, unique).scope == "none", "keys seen once are not taken for keys that repeat"
 
 
@@ -95,12 +96,35 @@ def test_the_last_batches_of_the_log_are_enough(batches, tasks):
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=300), st.integers(1, 9), st.integers(0, 99))
-def test_a_look_estimates_the_buffers_of_map_tasks(keys, tasks, seed):
-    look = Look.of(keys, seconds=0.1, tasks=tasks)
-    assert len(look.counts) - 1e-9 <= look.buffers() <= min(len(keys), tasks * len(look.counts)) + 1e-9
+def test_a_look_at_all_rows_counts_the_buffers_of_map_tasks(keys, tasks, seed):
+    readers = np.random.default_rng(seed).integers(0, tasks, len(keys))
+    look = Look.of(keys, seconds=0.1, tasks=readers)
+    assert look.buffers == len(set(zip(keys, readers.tolist(), strict=True)))
     sent = look.combined()
     assert (sent.counts <= np.minimum(look.counts, tasks)).all()
-    assert sent.rows == sent.counts.sum()
+    assert look.buffers <= sent.rows <= look.rows
     only = look.combined([keys[seed % len(keys)]])
     assert (only.counts != look.counts).sum() <= 1
-    assert only.rows == only.counts.sum()
+    assert only.rows <= look.rows
+
+
+def zipf_rows(keys, exponent, rows, draw):
+    shares = np.arange(1, keys + 1) ** -exponent
+    return draw.choice(keys, rows, p=shares / shares.sum())
+
+
+@pytest.mark.parametrize("tasks", [2, 16])
+@pytest.mark.parametrize(
+    ("keys", "exponent"), [(1_700, 1.1), (1_700, 0.0), (50_000, 0.0), (50_000, 1.0), (200_000, 0.8), (10**12, 0.0)]
+)
+def test_the_rows_of_a_buffer_are_estimated_from_a_sample_within_a_factor_of_two(keys, exponent, tasks):
+    draw = np.random.default_rng(7)
+    rows = draw.integers(0, keys, 200_000) if keys > 10**6 else zipf_rows(keys, exponent, 200_000, draw)
+    task = np.arange(200_000) * tasks // 200_000
+    chance = np.minimum(1.0, 0.02 * 200_000 / tasks / (1 + np.arange(200_000) % (200_000 // tasks)))
+    taken = draw.random(200_000) < chance
+    exact = Look.of(rows, seconds=0.1, tasks=task).buffers
+    part = Look.of(rows[taken], seconds=0.1, chances=chance[taken], tasks=task[taken])
+    assert part.rows == pytest.approx(200_000, rel=0.1)
+    assert 1 / 2.2 < part.buffers / exact < 1.3
+    assert 1 / 2.2 < part.combined().rows / exact < 1.3

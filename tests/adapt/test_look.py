@@ -53,13 +53,25 @@ def test_a_row_counts_what_rows_of_its_key_have_cost():
 
 def test_a_sample_counts_as_the_rows_that_were_seen_and_a_whole_batch_has_no_sampling_error():
     record = StreamLoadRecord(GROUPS)
-    part, whole = Look.of([1, 2, 2], rows=300, seconds=0.1), Look.of([1, 2, 2], seconds=0.1)
+    part, whole = Look.of([1, 2, 2], chances=0.01, seconds=0.1), Look.of([1, 2, 2], seconds=0.1)
     assert (part.is_exact, whole.is_exact) == (False, True)
-    assert record.seen(part).effective_rows == pytest.approx(3)
+    assert record.seen(part).effective_rows == pytest.approx(3 / 0.99)
+    assert (part.rows, record.seen(part).total) == (pytest.approx(300), pytest.approx(300))
     assert record.seen(whole).effective_rows == 0  # chance explains nothing
     assert record.seen(Look.of([], seconds=0.1)).total == 0
-    with pytest.raises(InvalidArgumentError, match="3 rows were seen of a batch of 2"):
-        Look.of([1, 2, 2], rows=2, seconds=0.1)
+    for impossible in (1.5, [1, 0.5, 0]):
+        with pytest.raises(InvalidArgumentError, match="above 0 and at most 1"):
+            Look.of([1, 2, 2], chances=impossible, seconds=0.1)
+
+
+def test_rows_that_are_seen_with_unequal_chances_count_with_the_inverse():
+    look = Look.of([5, 5, 6], chances=[1, 0.5, 0.1], seconds=0.1)
+    assert (look.counts.tolist(), look.taken.tolist(), look.seen) == ([3.0, 10.0], [2, 1], 3)
+    assert look.variances.tolist() == pytest.approx([4 * 0.5, 100 * 0.9])
+    record = StreamLoadRecord(GROUPS).seen(look)
+    assert dict(record.histogram()) == pytest.approx({5: 3 / 13, 6: 10 / 13})
+    assert record.effective_rows == pytest.approx(13**2 / 92)
+    assert look.imbalance(Plan(2, np.arange(GROUPS) % 2)) == pytest.approx(2 * 10 / 13)
 
 
 @pytest.mark.parametrize(("partitions", "rows"), [(1, 20_000), (8, 20_000), (64, 212_935)])
@@ -148,3 +160,66 @@ def test_a_stream_with_hot_keys_is_looked_at_while_the_chance_of_others_is_worth
     assert decisions(*[batch(looked=0.02)] * 3)[1:] == [False] * 3, "there is nothing to lose"
     changes = [batch(looked=0.02) | hot, batch(looked=0.02, gain=0.9) | hot]
     assert all(decisions(*changes * 60)), "hot keys that change every other batch"
+
+
+def looked_at(looking, batches, *, cost=0.02, stake=2.0):
+    """The places of the batches that are looked at, of a stream whose looks never save anything."""
+    places = []
+    for place in range(batches):
+        wanted, _ = looking.decide()
+        if wanted:
+            places.append(place)
+        seen = {"look_rows": 4, "look_seconds": cost, "promised_seconds": 0.0, "promised_rows": 1.0} if wanted else {}
+        by_hash = 1.05 + stake * 4 / 4.0  # 4 s of work in 4 partitions
+        looking.note(batch() | {"imbalance_rows_hash": by_hash} | seen, slots=4)
+    return places
+
+
+def test_a_skewed_steady_stream_is_looked_at_ever_more_rarely_down_to_a_floor():
+    looking = Looking("auto")
+    places = looked_at(looking, 3000)
+    first = next(place for place in places if place + 1 not in places)
+    assert places[: first + 1] == list(range(first + 1))
+    assert (first + 1) * 0.02 < 2.0, "its looks took less than one batch with other hot keys loses"
+    gaps = np.diff(places[first:]) - 1
+    assert gaps[:6].tolist() == [16, 32, 64, 128, 256, 256]
+    assert set(gaps[4:].tolist()) == {256}
+    assert "a check after 256 batches without a look" in _reason_of_the_next_check(looking)
+
+
+def _reason_of_the_next_check(looking):
+    while not looking.decide()[0]:
+        looked_at(looking, 1)
+    return looking.decide()[1]
+
+
+def test_a_stream_without_hot_keys_or_with_looks_that_cost_more_than_they_could_save_is_not_checked():
+    assert looked_at(Looking("auto"), 1000, stake=0.0) == [0]
+    assert looked_at(Looking("auto"), 1000, cost=3.0) == [0]
+
+
+def test_a_swap_of_the_hot_keys_is_found_in_its_own_batch_and_ends_the_rarity():
+    looking = Looking("auto")
+    looked_at(looking, 700)
+    assert not looking.decide()[0]
+    looking.note(batch(imbalance=3.0) | {"imbalance_rows_hash": 3.05}, slots=4)
+    assert looking.decide()[0], "the batch after the swap is looked at"
+    chance = looking.numbers["look_chance"]
+    assert chance == pytest.approx(2 / (8 + 51))
+    assert looking.experience["gap"] == 16
+
+
+def test_reading_twice_is_dear_where_looks_take_a_second_and_a_large_part_of_the_batch():
+    for cost, seconds, dear in ((0.5, 1.0, False), (1.5, 10.0, False), (1.5, 5.0, True), (1.5, 4.0, True)):
+        looking = Looking("always")
+        assert not looking.is_dear(seconds), "nothing is known of its looks"
+        looking.note(batch(looked=cost), slots=4)
+        assert looking.is_dear(seconds) is dear
+
+
+def test_the_numbers_of_a_decision_are_those_of_the_batches_before():
+    looking = Looking("auto")
+    new = {"look_cost": None, "look_gain": None, "look_stake": 0.0, "look_chance": 1 / 8}
+    assert looking.numbers == new
+    looking.note(batch(looked=0.1, gain=0.5) | {"imbalance_rows_hash": 2.05}, slots=4)
+    assert looking.numbers == new | {"look_cost": 0.1, "look_gain": 0.5, "look_stake": pytest.approx(1.0)}

@@ -169,7 +169,7 @@ class Combining:
     def _rows_per_buffer(self, tasks: int, look: Look | None) -> float | None:
         """Return the rows for each buffer if all keys of the batch are combined; ``None``: not known."""
         if look is not None and look.seen and (look.is_exact or not self._seen):
-            return look.rows / look.buffers()
+            return look.rows / look.buffers
         if not self._seen:
             return None
         latest = self._seen[-1]
@@ -186,7 +186,7 @@ class Combining:
     def _hot_keys(self, tasks: int, look: Look | None) -> tuple[int, ...]:
         """Return the keys to combine if one of them is too hot for a task; ordered by fingerprint."""
         if look is not None and look.seen:
-            keys, shares, rows = look.fingerprints, look.counts / look.seen, look.seen
+            keys, shares, rows = look.fingerprints, look.counts / look.rows, min(look.rows, look.effective_rows)
         elif self._seen:
             latest = self._seen[-1]
             keys = np.array(latest["hot_keys"], dtype=np.int64)

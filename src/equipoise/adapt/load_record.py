@@ -212,7 +212,6 @@ class StreamLoadRecord:
         last cost. States are kept.
         """
         past, count = self._record, self.tail_groups
-        scale = look.rows / look.seen if look.seen else 0.0
         home = np.mod(look.fingerprints, count)
         usual = past.groups["weight"].astype(np.float64)
         usual[usual == 0] = self._usual_weight()
@@ -221,7 +220,7 @@ class StreamLoadRecord:
         listed = np.isin(look.fingerprints, past.keys["key"])
         own = past.keys["weight"][known[listed]].astype(np.float64)
         weight[listed] = np.where(own > 0, own, weight[listed])
-        rows = look.counts * scale
+        rows = look.counts
         groups = past.groups.copy()
         groups["rows"] = np.bincount(home, rows, count)
         groups["load"] = np.bincount(home, rows * weight, count)
@@ -232,10 +231,9 @@ class StreamLoadRecord:
         there = np.flatnonzero(np.isin(look.fingerprints, keys["key"]))
         keys["load"][at[there]] = (rows * weight)[there]
         seconds = past.seconds / past.rows * look.rows if past.rows else 0.0
-        squares = 0.0 if look.is_exact or not look.seen else look.rows**2 / look.seen
         following = StreamLoadRecord(count, load=self.load, decay=self.decay, hash_seed=self.hash_seed)
         following._record = _Record(
-            1.0, look.rows, seconds, squares, groups, _worth_listing(keys, float(groups["load"].sum()))
+            1.0, look.rows, seconds, look.variance, groups, _worth_listing(keys, float(groups["load"].sum()))
         )
         return following
 

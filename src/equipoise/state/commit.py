@@ -88,6 +88,10 @@ class Measures(TypedDict, total=False):
     look: str
     look_rows: int | None
     look_seconds: float | None
+    look_cost: float | None
+    look_gain: float | None
+    look_stake: float
+    look_chance: float
     state_bytes: int
     partition_rows: list[int]
     partition_seconds: list[float]

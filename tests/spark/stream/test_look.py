@@ -9,10 +9,12 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from equipoise import FencedError, failpoints, fingerprints
-from equipoise.adapt import Look, Policy
+from equipoise import FencedError, adapt, failpoints, fingerprints
+from equipoise.adapt import Combining, Look, Policy
 from equipoise.spark import Aggregator, LocalQuery, balance
-from equipoise.spark.stream.key_sample import sampled_keys
+from equipoise.spark.rows.columns import ROW_ID
+from equipoise.spark.rows.thinning import falling_chance
+from equipoise.spark.stream.key_sample import numbered_keys, sampled_keys, taken
 from equipoise.state.batch_log import batch_log_rows
 
 ROWS, OUT = pa.schema({"k": pa.string(), "v": pa.int64()}), pa.schema({"k": pa.string(), "total": pa.int64()})
@@ -43,9 +45,9 @@ def renamed(batch):
     return pd.DataFrame({"k": [hot[i % 4] if i % 2 else f"k{i % 97}" for i in range(800)], "v": range(800)})
 
 
-def run(folder, look, batches=6, taken=None):
+def run(folder, look, batches=6, taken=None, combine="never"):
     """Outputs and batch log of a query over renamed keys."""
-    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": "never", "look": look}
+    options = {"numPartitions": 4, "tailGroups": 16, "policy": POLICY, "combine": combine, "look": look}
     with LocalQuery(Total(), "k", ROWS, OUT, str(folder), **options) as query:
         if taken is not None:
             query._jobs.look = taken
@@ -68,7 +70,7 @@ def test_each_batch_is_level_although_its_hot_keys_are_new(tmp_path):
 def test_results_do_not_depend_on_what_the_look_finds(tmp_path):
     draw = random.Random(3)  # noqa: S311 - the same keys in each run
 
-    def anything(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - the names belong to the protocol
+    def anything(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - the names belong to the protocol
         found = [draw.randint(-(2**63), 2**63 - 1) for _ in range(draw.randint(0, 30))]
         if draw.random() < 0.5:  # the keys of another batch
             found = fingerprints(renamed(draw.randint(0, 9))["k"].tolist()).tolist()
@@ -81,7 +83,7 @@ def test_results_do_not_depend_on_what_the_look_finds(tmp_path):
 
 
 def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
-    def broken(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+    def broken(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
         raise ValueError("no such file\nand a long trace")
 
     outputs, state, log = run(tmp_path / "broken", "always", taken=broken)
@@ -89,6 +91,26 @@ def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
     assert (outputs, state) == (expected, expected_state)
     assert {row["look"] for row in log} == {"the look failed: ValueError: no such file"}
     assert all(row["look_seconds"] > 0 and row["look_rows"] is None for row in log), "its time counts"
+    assert [row["plan"] for row in log] == [row["plan"] for row in past]
+
+
+@pytest.mark.parametrize("part", ["Combining.decide", "Look.combined", "StreamLoadRecord.seen"])
+def test_an_error_in_what_follows_from_a_look_changes_nothing_either(tmp_path, monkeypatch, part):
+    kind, name = part.split(".")
+    owner = getattr(adapt, kind)
+    usual = getattr(owner, name)
+
+    def fails_for_a_look(self, *given):
+        if any(isinstance(each, Look) for each in (self, *given)):
+            raise ZeroDivisionError("division by zero")
+        return usual(self, *given)
+
+    monkeypatch.setattr(owner, name, fails_for_a_look)
+    outputs, state, log = run(tmp_path / "broken", "always", combine="always")
+    monkeypatch.undo()
+    expected, expected_state, past = run(tmp_path / "past", "never", combine="always")
+    assert (outputs, state) == (expected, expected_state)
+    assert {row["look"] for row in log} == {"the look failed: ZeroDivisionError: division by zero"}
     assert [row["plan"] for row in log] == [row["plan"] for row in past]
 
 
@@ -100,7 +122,7 @@ def test_a_look_that_fails_changes_nothing_and_says_so(tmp_path):
     ],
 )
 def test_a_query_that_was_stopped_ends_in_its_look(tmp_path, words):
-    def cancelled(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+    def cancelled(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
         raise RuntimeError(words)
 
     with pytest.raises(RuntimeError):
@@ -109,7 +131,7 @@ def test_a_query_that_was_stopped_ends_in_its_look(tmp_path, words):
 
 
 def test_a_query_that_was_taken_over_ends_in_its_look(tmp_path):
-    def taken_over(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+    def taken_over(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
         raise FencedError("another query has taken over")
 
     with pytest.raises(FencedError):
@@ -220,18 +242,93 @@ class _Settings:
 
 def test_a_small_batch_is_seen_whole_and_a_large_one_by_a_sample_of_all_partitions(spark):
     rows = spark.range(0, 60_000, 1, 6).select((F.col("id") / 10_000).cast("int").alias("k"))
-    whole = sampled_keys(rows, _Settings(("k",)), 60_000, 0, 0)
+    whole = sampled_keys(rows, _Settings(("k",)), 60_000, 2, 0)
     assert whole.is_exact
-    assert whole.counts.tolist() == [10_000] * 6
-    part = sampled_keys(rows, _Settings(("k",)), 3000, 60_000, 0)
+    assert (whole.counts.tolist(), whole.tasks, whole.buffers) == ([10_000] * 6, 6, 6)
+    part = sampled_keys(rows, _Settings(("k",)), 3000, 2, 0)
     assert not part.is_exact
-    assert 2500 < part.seen <= 6000
+    assert 3000 < part.seen < 20_000
+    assert part.effective_rows > 3000
     assert sorted(part.fingerprints.tolist()) == sorted(whole.fingerprints.tolist())
-    assert part.counts.min() > 300  # of about 600 from each partition
-    assert part.rows == pytest.approx(60_000, rel=0.2)
-    cut = sampled_keys(rows, _Settings(("k",)), 3000, 0, 0)
-    assert (cut.seen, cut.is_exact) == (6000, False)
-    assert sampled_keys(rows.where("false"), _Settings(("k",)), 3000, 0, 0).seen == 0
+    assert part.counts == pytest.approx(whole.counts, rel=0.4)
+    assert part.rows == pytest.approx(60_000, rel=0.15)
+    assert sampled_keys(rows.where("false"), _Settings(("k",)), 3000, 2, 0).seen == 0
+
+
+def test_the_size_of_a_first_batch_is_estimated_however_large_it_is_and_its_keys_are_combined(spark):
+    rows = spark.range(0, 1_000_000, 1, 2).select(F.pmod(F.xxhash64("id"), F.lit(8_000)).alias("k"))
+    look = sampled_keys(rows, _Settings(("k",)), 20_000, 2, 0)
+    assert look.seen < 150_000
+    assert look.rows == pytest.approx(1_000_000, rel=0.05)
+    assert 62.5 / 6 < look.rows / look.buffers < 62.5 * 1.5, "each of 2 map tasks has 62.5 rows of a key"
+    assert Combining("auto", buffer_cost=4).decide(2, look).scope == "all"
+
+
+@pytest.mark.parametrize("rows", [200, 19_000])
+@pytest.mark.parametrize("partitions", [1, 40])
+def test_all_rows_of_a_batch_smaller_than_wanted_are_seen_wherever_they_are(spark, rows, partitions):
+    ahead = spark.range(0, partitions - 1, 1, max(1, partitions - 1)).select(F.col("id").alias("k"))
+    behind = ahead.union(spark.range(0, rows, 1, 1).select(F.pmod("id", F.lit(97)).alias("k")))
+    look = sampled_keys(behind, _Settings(("k",)), 20_000, 2, 0)
+    assert look.is_exact
+    assert (look.seen, look.tasks) == (rows + partitions - 1, partitions)
+
+
+def test_a_large_batch_in_one_of_many_partitions_is_seen_as_exactly_as_wanted(spark):
+    few = spark.range(0, 40, 1, 40).select("id")
+    rows = few.union(spark.range(0, 300_000, 1, 1)).select(F.pmod("id", F.lit(7)).alias("k"))
+    look = sampled_keys(rows, _Settings(("k",)), 5_000, 2, 0)
+    assert look.effective_rows > 2_500
+    assert look.rows == pytest.approx(300_040, rel=0.1)
+
+
+def test_a_look_has_neither_an_exchange_nor_a_sort(spark):
+    rows = spark.range(0, 100, 1, 2).select("id", F.col("id").alias("k"))
+    numbered = numbered_keys(rows, _Settings(("k",)), 0)
+    for chance in (falling_chance(F.col(ROW_ID), 10, 2), F.lit(0.5)):
+        plan = taken(numbered, chance)._jdf.queryExecution().executedPlan().toString()
+        assert "Range" in plan
+        assert not {word for word in ("Exchange", "Sort", "TakeOrdered", "Limit") if word in plan}, plan
+
+
+def test_rows_are_read_once_where_looks_take_a_large_part_of_the_batches(spark, tmp_path, monkeypatch):
+    for _ in range(2):
+        rows = spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k")
+        rows.write.mode("append").parquet(str(tmp_path / "rows"))
+    computed = spark.sparkContext.accumulator(0)
+
+    def counted(frames):
+        for frame in frames:
+            computed.add(len(frame))
+            yield frame
+
+    known = []
+    monkeypatch.setattr(adapt.Looking, "is_dear", lambda self, seconds: known.append(seconds) or len(known) > 1)
+    rows = spark.readStream.schema("k long").option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "rows"))
+    counts = balance(rows.mapInPandas(counted, "k long"), "k", numPartitions=2, look="always").count()
+    writer = counts.writeStream.foreachBatch(print).outputMode("update").trigger(availableNow=True)
+    query = writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
+    query.awaitTermination()
+    log = query.batch_log().collect()
+    assert [(row.look_rows, row.rows) for row in log] == [(400, 400)] * 2
+    assert computed.value == 2 * 400 + 400
+    assert known == [0.0, log[0].seconds]
+    assert not spark.sparkContext._jsc.getPersistentRDDs()
+
+
+def test_a_batch_that_cannot_be_persisted_has_no_look(spark, tmp_path, monkeypatch):
+    def refused(self):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(type(spark.range(1)), "persist", refused)
+    spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k").write.parquet(str(tmp_path / "rows"))
+    rows = spark.readStream.schema("k long").parquet(str(tmp_path / "rows")).dropDuplicates()
+    counts = balance(rows, "k", numPartitions=2, look="always").count()
+    query = counts.writeStream.format("memory").queryName("refused").outputMode("update").trigger(availableNow=True)
+    query = query.start(checkpointLocation=str(tmp_path / "checkpoint"))
+    query.awaitTermination()
+    [row] = query.batch_log().collect()
+    assert (row.look, row.look_rows, row.rows) == ("the look failed: RuntimeError: no room", None, 7)
 
 
 def test_where_spark_keeps_state_before_the_operator_a_batch_is_computed_once(spark, tmp_path):

@@ -52,13 +52,13 @@ class CountedTasks:
         """Names of the columns."""
         return ("k",)
 
-    def look(self, rows: Keys, wanted: int, expected: int, *, late_ms: int) -> Look | str:  # noqa: ARG002 - as above
+    def look(self, rows: Keys, wanted: int, *, is_dear: bool, late_ms: int) -> Look | str:  # noqa: ARG002 - as above
         """Look at a random sample, or at all rows of a smaller batch."""
         start = time.perf_counter()
         if len(rows) <= wanted:
             return Look.of(rows, seconds=time.perf_counter() - start)
         seen = self._draw.choice(rows, wanted, replace=False)
-        return Look.of(seen, seconds=time.perf_counter() - start, rows=len(rows))
+        return Look.of(seen, seconds=time.perf_counter() - start, chances=wanted / len(rows))
 
     def run(self, rows: Keys, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:  # noqa: ARG002 - as above
         """Count the rows of every group and key of every partition."""

@@ -30,7 +30,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.types import NumericType
 
-from equipoise.adapt.look import LEAST_ROWS
 from equipoise.errors import EquipoiseError, InvalidArgumentError
 from equipoise.plan import Plan
 from equipoise.sketch import Histogram
@@ -39,14 +38,11 @@ from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.rows.analysis import analysed
 from equipoise.spark.rows.columns import CHANCE, ROW_ID
 from equipoise.spark.rows.keys import Key, as_column
-from equipoise.spark.rows.task_rows import row_of_task, task_number
+from equipoise.spark.rows.thinning import falling_chance
 
 _T = TypeVar("_T")
 _SOURCE = "source"
 _STANDARD_ERRORS = 3  # the error of a share exceeds its stated bound in about 3 of 1000 cases
-_THINNED = 0.6
-"""Rows taken at a falling rate, over the wanted ones: for as many input partitions as slots, rows at the rate q / i for
-the i-th row of a partition tell as much as 2 q rows at one rate, so this gives 1.2 times what is wanted."""
 _SECOND_LOOK = 1.1  # rows of a second look over the wanted ones, so that chance does not leave it short of them
 
 
@@ -230,10 +226,7 @@ def take_samples(data: Sequence[Rows], options: BatchOptions, partitions: int, s
 def _thinned(data: Rows, wanted: int, slots: int, seed: int) -> DataFrame:
     """Return the first rows of every input partition, and ever fewer of those that follow."""
     numbered = data.df.withColumn(ROW_ID, F.monotonically_increasing_id())
-    row, task = row_of_task(F.col(ROW_ID)).cast("double"), task_number(F.col(ROW_ID)).cast("double")
-    place = F.greatest(task, F.lit(float(slots))) * row  # in the data, if its partitions are equal
-    is_early = (place <= wanted) | (task * row <= min(wanted, LEAST_ROWS))
-    chance = F.when(is_early, F.lit(1.0)).otherwise(F.lit(_THINNED * wanted) / place)
+    chance = falling_chance(F.col(ROW_ID), wanted, slots)
     return _taken(Rows(numbered, data.key, data.weight), F.lit(1.0), chance, seed)
 
 

@@ -21,6 +21,7 @@ _SCHEMA = (
     "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
     "state_bytes bigint, unchanged_rows double, promised_rows double, promised_seconds double, got_seconds double, "
     "moved_bytes bigint, moved_seconds double, move_rate double, look string, look_rows bigint, look_seconds double, "
+    "look_cost double, look_gain double, look_stake double, look_chance double, "
     "combine string, combine_scope string, hot_keys array<bigint>, hot_rows array<bigint>, "
     "plan bigint, action string, applied boolean, reason string, trust double, bound double, "
     "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
@@ -102,6 +103,9 @@ class BatchLog:
             its part, and the bytes that a task received in a second; NULL if too few were received to tell.
         ``look``, ``look_rows``, ``look_seconds``
             Why the driver looked at the batch or did not; rows seen, and the time it took.
+        ``look_cost``, ``look_gain``, ``look_stake``, ``look_chance``
+            What that decision rests on, from the batches before: seconds that a look takes and saves, seconds that a
+            batch loses if other keys are hot, and the chance of such a batch. NULL before the first look.
         ``plan``
             Version of the plan that placed the batch.
         ``action``, ``applied``, ``reason``

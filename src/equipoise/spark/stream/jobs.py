@@ -1,5 +1,6 @@
 """Runs the tasks of a micro-batch on Spark."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
@@ -36,7 +37,7 @@ class Jobs(Protocol[Rows]):
     def run(self, rows: Rows, plan: Plan, batch_spec: BatchSpec, *, late_ms: int) -> list[Manifest]:
         """Place the rows by the plan, run a task for every partition, and return the manifests of the tasks."""
 
-    def look(self, rows: Rows, wanted: int, expected: int, *, late_ms: int) -> Look | str:
+    def look(self, rows: Rows, wanted: int, *, is_dear: bool, late_ms: int) -> Look | str:
         """Look at the keys of a batch that is not placed yet.
 
         Parameters
@@ -45,8 +46,8 @@ class Jobs(Protocol[Rows]):
             The batch.
         wanted
             Number of rows to see; all of a smaller batch.
-        expected
-            Rows of the batch before; 0 if there was none.
+        is_dear
+            Whether reading the rows takes so long that they are kept from the look until ``release``.
         late_ms
             Late rows do not count, as in ``run``.
 
@@ -94,6 +95,7 @@ class SparkJobs:
         self._on_time: OnTime | None = None
         self._persisted: DataFrame | None = None
         self._empty: DataFrame | None = None
+        self._tasks: int | None = None  # input partitions of the batch that was looked at last
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"_placement": None, "_on_time": None, "_persisted": None, "_empty": None}
@@ -134,14 +136,20 @@ class SparkJobs:
             kept = self._placement = (what, Placement(rows, self._settings, plan, initial=initial))
         return kept[1]
 
-    def look(self, rows: DataFrame, wanted: int, expected: int, *, late_ms: int) -> Look | str:
-        """Look at a random sample of the rows of all input partitions, in one job without an exchange."""
+    def look(self, rows: DataFrame, wanted: int, *, is_dear: bool, late_ms: int) -> Look | str:
+        """Look at a random sample of the rows of all input partitions, without an exchange.
+
+        Rows are persisted if reading them is dear, or if an operator of Spark with state stands before the query.
+        """
         if self._reduction is not None:
             return "the source has reduced the rows"
-        if SparkHalf(self._settings.epoch.storage).has_state:
+        if is_dear or SparkHalf(self._settings.epoch.storage).has_state:
             rows.persist()
             self._persisted = rows
-        return sampled_keys(rows, self._settings, wanted, expected, late_ms)
+        slots = min(self._settings.query.slots or 1, self._tasks or sys.maxsize)
+        found = sampled_keys(rows, self._settings, wanted, slots, late_ms)
+        self._tasks = found.tasks
+        return found
 
     def release(self) -> None:
         """Release the rows that a look has persisted."""

@@ -2,25 +2,29 @@
 
 import time
 
-import numpy as np
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.adapt import Look
-from equipoise.spark.rows.columns import FINGERPRINT
+from equipoise.spark.rows.columns import CHANCE, FINGERPRINT, ROW_ID
 from equipoise.spark.rows.keys import as_column, fingerprint_column
+from equipoise.spark.rows.task_rows import task_number
+from equipoise.spark.rows.thinning import falling_chance
 from equipoise.spark.stream.placement import late_filter
 from equipoise.spark.stream.settings import Settings
 
 _TASK = "__equipoise_task"
-_SPARE = 1.2  # the batch may be smaller than the one before
+_SPARE = 1.1  # rows of a second pass over the wanted ones, so that chance does not leave it short of them
+_TOLERATED = 0.5  # effective rows over the wanted ones at which one pass is enough: the error is 1.4 times the wanted
 
 
-def sampled_keys(rows: DataFrame, settings: Settings, wanted: int, expected: int, late_ms: int) -> Look:
-    """Return the keys of a random sample of a batch, of all of its input partitions alike.
+def sampled_keys(rows: DataFrame, settings: Settings, wanted: int, slots: int, late_ms: int) -> Look:
+    """Return the keys of a random sample of a batch, from all of its input partitions.
 
-    One job in the JVM: it reads the key columns, keeps each row with the same probability, and takes at most twice the
-    wanted number of them. A batch that is expected to have fewer rows than wanted is seen as a whole.
+    One job in the JVM, without an exchange: it reads the key columns, and takes rows with falling chances. If that has
+    not seen all rows of a batch with no more than wanted, or tells too little because the input partitions are very
+    unequal, a second such job takes as many rows as wanted at one rate, by the size that the first one has estimated.
 
     Parameters
     ----------
@@ -29,26 +33,36 @@ def sampled_keys(rows: DataFrame, settings: Settings, wanted: int, expected: int
     settings
         The open query.
     wanted
-        Number of rows to see.
-    expected
-        Rows of the batch before; 0 if there was none.
+        Rows whose counts, if taken at one rate, would be as exact as needed; all rows of a smaller batch are seen.
+    slots
+        Number of input partitions expected.
     late_ms
         Rows with an event time up to this do not count if late rows are dropped.
     """
     start = time.perf_counter()
-    fraction = min(1.0, _SPARE * wanted / expected) if expected else 1.0
+    numbered = numbered_keys(rows, settings, late_ms)
+    found = _seen(taken(numbered, falling_chance(F.col(ROW_ID), wanted, slots)), start)
+    is_small = found.rows <= _SPARE * wanted
+    if not found.is_exact and (is_small or found.effective_rows < _TOLERATED * wanted):
+        rate = 1.0 if is_small else _SPARE * wanted / found.rows
+        found = _seen(taken(numbered, F.lit(rate)), start)
+    return found
+
+
+def numbered_keys(rows: DataFrame, settings: Settings, late_ms: int) -> DataFrame:
+    """Return the fingerprints of the keys of a batch, and the number of each row."""
     keys = [as_column(rows, name) for name in settings.identity.key]
     on_time = late_filter(rows, settings)(rows, late_ms)
-    found = on_time.select(fingerprint_column(keys).alias(FINGERPRINT), F.spark_partition_id().alias(_TASK))
-    if fraction < 1:
-        found = found.where(F.rand() < fraction)
-    most = 2 * wanted
-    table = found.orderBy(F.rand()).limit(most + 1).toArrow()
-    seen = table.column(FINGERPRINT).to_numpy() if table.num_rows else np.empty(0, dtype=np.int64)
-    tasks = len(table.column(_TASK).unique()) if table.num_rows else 1
-    total = None
-    if len(seen) > most:  # there may be many more
-        seen, total = seen[:most], float(max(len(seen), expected))
-    elif fraction < 1:
-        total = len(seen) / fraction
-    return Look.of(seen, seconds=time.perf_counter() - start, rows=total, tasks=tasks)
+    return on_time.select(fingerprint_column(keys).alias(FINGERPRINT), F.monotonically_increasing_id().alias(ROW_ID))
+
+
+def taken(numbered: DataFrame, chance: Column) -> DataFrame:
+    """Return the rows that are taken: fingerprint, chance and input partition of each."""
+    task = task_number(F.col(ROW_ID)).cast("int").alias(_TASK)
+    return numbered.withColumn(CHANCE, chance).where(F.rand() < F.col(CHANCE)).select(FINGERPRINT, CHANCE, task)
+
+
+def _seen(chosen: DataFrame, start: float) -> Look:
+    table: pa.Table = chosen.toArrow()
+    fingerprints, chances, tasks = (table.column(name).to_numpy() for name in (FINGERPRINT, CHANCE, _TASK))
+    return Look.of(fingerprints, chances=chances, tasks=tasks, seconds=time.perf_counter() - start)

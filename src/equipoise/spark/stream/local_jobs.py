@@ -69,15 +69,16 @@ class LocalJobs:
             manifests.append(msgspec.msgpack.decode(answer.column("manifest")[0].as_py(), type=Manifest))
         return manifests
 
-    def look(self, rows: pa.Table, wanted: int, expected: int, *, late_ms: int) -> Look | str:  # noqa: ARG002 - the names belong to the protocol
+    def look(self, rows: pa.Table, wanted: int, *, is_dear: bool, late_ms: int) -> Look | str:  # noqa: ARG002 - the name belongs to the protocol
         """Look at evenly spaced rows; all of a batch with no more than ``wanted``."""
         start = time.perf_counter()
         late_by = drops_late_by(self._settings)
         keys = (rows if late_by is None else _on_time(rows, late_by, late_ms)).select(list(self._settings.identity.key))
-        step = max(1, keys.num_rows // wanted)
-        seen = keys.take(pa.array(np.arange(0, keys.num_rows, step))) if step > 1 else keys
-        tasks = max(1, -(-keys.num_rows // self._batch_rows))
-        return Look.of(key_fingerprints(seen), seconds=time.perf_counter() - start, rows=keys.num_rows, tasks=tasks)
+        places = np.arange(0, keys.num_rows, max(1, keys.num_rows // wanted))
+        found = key_fingerprints(keys.take(pa.array(places)))
+        chance = len(places) / max(1, keys.num_rows)
+        tasks = places // self._batch_rows
+        return Look.of(found, seconds=time.perf_counter() - start, chances=chance or 1.0, tasks=tasks)
 
     def release(self) -> None:
         """Do nothing: a look keeps nothing."""

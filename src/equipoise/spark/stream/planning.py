@@ -1,9 +1,8 @@
 """Choose the plan of a batch before it runs: overrides go first, then the load decides."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 from equipoise.adapt import (
     BatchLoads,
@@ -30,8 +29,14 @@ from equipoise.state.log import CommitLog
 HASH = "hash"
 """Value of the override ``hold`` that stands for plain hash."""
 
-TakeLook = Callable[[int, int], Look | str]
-"""Looks at a batch: from the number of rows to see and that of the last batch to a look, or why there is none."""
+
+
+class TakeLook(Protocol):
+    """Looks at a batch; see ``equipoise.spark.stream.jobs.Jobs.look``."""
+
+    def __call__(self, wanted: int, *, is_dear: bool) -> Look | str:
+        """Return the look, or why there is none."""
+
 
 _TRIGGER, _LEAST_GAIN = 0.02, 0.01  # defaults of the policy where rows of the very batch were seen: nothing has drifted
 
@@ -136,15 +141,9 @@ class Planning:
         look
             Looks at the batch.
         """
-        found, seen = self._looked(plan, look)
+        found, loads, combine, seen = self._looked(plan, look)
         if seen["look_seconds"] is not None:
             failpoint("driver.after-look")
-        combine = self._combining.decide(min(plan.partitions, self._settings.query.slots or plan.partitions), found)
-        if found is not None and combine.scope != "none":
-            found = found.combined(None if combine.scope == "all" else combine.keys)
-        loads = self._controller.loads(plan) if self._loads is None else self._loads
-        if found is not None and found.seen:
-            loads = loads.seen(found)
         choice = self._choice(plan, batch, loads, self._controller if found is None else self._by_look)
         if choice.plan is not plan:
             self._last_replan = batch
@@ -152,29 +151,38 @@ class Planning:
         self._changed = choice.plan is not plan
         return replace(choice, combine=combine, measures=seen | self._promised(plan, choice, found))
 
-    def _looked(self, plan: Plan, look: TakeLook) -> tuple[Look | None, Measures]:
-        """Return the look at the batch, if it is worth its time, and why there is one or none."""
+    def _looked(self, plan: Plan, look: TakeLook) -> "_Basis":
+        """Look at the batch, if it is worth its time, and return what follows from it; if that fails, from the past."""
         wanted, reason = self._looking.decide()
-        none: Measures = {"look": reason, "look_rows": None, "look_seconds": None}
+        measures: Measures = {"look": reason, "look_rows": None, "look_seconds": None, **self._looking.numbers}
         if not wanted:
-            return None, none
+            return self._basis(plan, None, measures)
         if self._settings.options.plain_hash:
-            return None, none | {"look": "plain hash was asked for"}
+            return self._basis(plan, None, measures | {"look": "plain hash was asked for"})
         failpoint("driver.before-look")
         start = perf_counter()
         try:
-            found = look(rows_needed(plan.partitions), self._rows)
+            found = look(rows_needed(plan.partitions), is_dear=self._looking.is_dear(self._batch_seconds))
+            if isinstance(found, str):
+                return self._basis(plan, None, measures | {"look": found})
+            return self._basis(plan, found, measures | {"look_rows": found.seen, "look_seconds": found.seconds})
         except FencedError:
             raise
         except Exception as error:
             if is_cancelled(error):
                 raise  # the query was stopped
             reason = f"the look failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            spent = perf_counter() - start
-            return None, none | {"look": reason, "look_seconds": spent}
-        if isinstance(found, str):
-            return None, none | {"look": found}
-        return found, none | {"look_rows": found.seen, "look_seconds": found.seconds}
+            return self._basis(plan, None, measures | {"look": reason, "look_seconds": perf_counter() - start})
+
+    def _basis(self, plan: Plan, found: Look | None, measures: Measures) -> "_Basis":
+        """Return the keys to combine, and the loads: those of the look if there is one, else those on record."""
+        combine = self._combining.decide(min(plan.partitions, self._settings.query.slots or plan.partitions), found)
+        loads = self._controller.loads(plan) if self._loads is None else self._loads
+        if found is not None and combine.scope != "none":
+            found = found.combined(None if combine.scope == "all" else combine.keys)
+        if found is not None and found.seen:
+            loads = loads.seen(found)
+        return _Basis(found, loads, combine, measures)
 
     def _promised(self, plan: Plan, choice: Choice, found: Look | None) -> Measures:
         """Return the balance that the chosen plan promises, beside that of the plan before."""
@@ -287,6 +295,15 @@ class Planning:
 
     def _obeyed(self, plan: Plan) -> DecisionRecord:
         return {"action": "hold", "applied": True, "plan": plan.version, "reason": plan.reason, "numbers": {}}
+
+
+class _Basis(NamedTuple):
+    """The look at a batch, the loads that its plan rests on, the keys to combine, and measures of the look."""
+
+    look: Look | None
+    loads: StreamLoadRecord
+    combine: Combine
+    measures: Measures
 
 
 def _by_look(policy: Policy) -> Policy:

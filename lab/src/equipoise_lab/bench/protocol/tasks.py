@@ -74,7 +74,7 @@ class SimulatedJobs:
         plans.add(routing)
         return [self._task(pairs, plan, batch_spec, partition) for partition in range(plan.partitions)]
 
-    def look(self, rows: "Rows | SimulatedOutput", wanted: int, expected: int, *, late_ms: int) -> Look | str:  # noqa: ARG002 - as above
+    def look(self, rows: "Rows | SimulatedOutput", wanted: int, *, is_dear: bool, late_ms: int) -> Look | str:  # noqa: ARG002 - as above
         """Look at the batch, or at random keys: no result may depend on what a look finds."""
         drawn = self._draw.random()
         if drawn < 0.2:
