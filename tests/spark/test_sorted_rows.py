@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from equipoise.spark.rows import runs
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER, marker
 from equipoise.spark.rows.sorted_rows import PLACE_BITS, SortedRows
 from equipoise.state.codec import KeyCodec
@@ -34,10 +35,10 @@ def read(rows, size, schema=SCHEMA, kind=TEXT):
     source = SortedRows(batches(rows, size, kind), [0], KeyCodec(schema))
     assert source.partition == 3
     found = []
-    for runs in source:
-        at = runs.rows.column("at").to_pylist()
-        for run, (first, last) in enumerate(zip(runs.starts[:-1], runs.starts[1:], strict=True)):
-            found.append((int(runs.groups[run]), int(runs.fingerprints[run]), runs.keys[run][0], at[first:last]))
+    for cut in source:
+        at = cut.rows.column("at").to_pylist()
+        for run, (first, last) in enumerate(zip(cut.starts[:-1], cut.starts[1:], strict=True)):
+            found.append((int(cut.groups[run]), int(cut.fingerprints[run]), cut.keys[run][0], at[first:last]))
     return found
 
 
@@ -71,14 +72,24 @@ def test_the_rows_of_a_key_come_together_whatever_shares_its_place(drawn, size):
 def test_without_shared_places_record_batches_are_passed_on_as_they_are():
     rows = [(0, number * LOW, f"k{number}") for number in range(10)]
     source = SortedRows(batches(rows, 4), [0], KeyCodec(SCHEMA))
-    assert [runs.rows.num_rows for runs in source] == [3, 4, 3]
+    assert [cut.rows.num_rows for cut in source] == [3, 4, 3]
+
+
+@pytest.mark.parametrize("extra", [{}, {PARTIAL_BUFFER: pa.array([None] * 6 + [b""] * 5, pa.binary())}])
+def test_the_runs_of_a_record_batch_are_looked_for_once(monkeypatch, extra):
+    looked, run_starts = [], runs.run_starts
+    monkeypatch.setattr(runs, "run_starts", lambda *given: looked.append(given) or run_starts(*given))
+    rows = [(0, number // 2 * LOW, f"k{number // 2}") for number in range(10)]
+    found = list(SortedRows(batches(rows, 4, **extra), [0], KeyCodec(SCHEMA)))
+    assert len(found) == 3 + bool(extra)
+    assert len(looked) == 3
 
 
 def test_the_first_key_of_a_place_does_not_wait_for_the_others():
     """A hot key streams through: only the rows of the keys that share its place are kept."""
     rows = [(0, 0, "hot")] * 20 + [(0, 1, "cold")] + [(0, 0, "hot")] * 20
     source = iter(SortedRows(batches(rows, 5), [0], KeyCodec(SCHEMA)))
-    found = [(runs.keys[0][0], len(runs), runs.rows.num_rows) for runs in source]
+    found = [(cut.keys[0][0], len(cut), cut.rows.num_rows) for cut in source]
     assert [each[0] for each in found[:-1]] == ["hot"] * (len(found) - 1)
     assert found[-1] == ("cold", 1, 1)
     assert sum(each[2] for each in found) == 41
@@ -97,4 +108,4 @@ def test_partial_buffers_stay_with_their_key(size):
     rows = [(0, 0, "a"), (0, 1, "b"), (0, 0, "a"), (0, 1, "b")]
     buffers = pa.array([None, None, b"1", b"2", None], pa.binary())
     source = SortedRows(batches(rows, size, **{PARTIAL_BUFFER: buffers}), [0], KeyCodec(SCHEMA))
-    assert [runs.keys[0][0] for runs in source] == ["a", "a", "b", "b"]
+    assert [cut.keys[0][0] for cut in source] == ["a", "a", "b", "b"]

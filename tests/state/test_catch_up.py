@@ -101,6 +101,13 @@ def test_a_cold_cache_starts_from_the_snapshot(group):
     assert group.read(RECENT + 4) == group.contents[RECENT + 4]
 
 
+def test_the_end_of_a_chain_is_sent_as_bytes(group):
+    fill(group, RECENT + 2)
+    recent = Recent.of(group.chain)
+    assert Recent.from_bytes(recent.to_bytes()) == recent
+    assert Recent.from_bytes(Recent.of(Chain()).to_bytes()).version == -1
+
+
 def test_a_snapshot_alone_is_enough(group):
     fill(group, 2)
     group.snapshot(2)

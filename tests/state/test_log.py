@@ -320,6 +320,7 @@ def test_a_table_from_a_summary_is_the_table_from_all_records(make_hand, protoco
             new |= {snapshot.section.path for snapshot in commit.snapshots.values()}
             assert table.files() == {path for chain in table.chains.values() for path in chain.files()}
             assert idle == (idle_before | new) - table.files()
+            assert table.changed_bytes == {group: chain.changed_bytes for group, chain in table.chains.items()}
             if step["summary"]:
                 hand.log.summarise(table, hand.epoch)
         if not story:

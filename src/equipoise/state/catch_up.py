@@ -36,6 +36,18 @@ class Recent(msgspec.Struct, frozen=True, array_like=True):
         """Version of the group's state."""
         return self.changes[-1].version if self.changes else self.before
 
+    def to_bytes(self) -> bytes:
+        """Return the form in which it is sent to the tasks of a batch; it is not stored."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Recent":
+        """Read ``to_bytes``."""
+        return _DECODER.decode(data)
+
+
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Recent)
+
 
 _TRIES = 10
 

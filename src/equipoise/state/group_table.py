@@ -66,6 +66,11 @@ class GroupTable:
         Chains by key group.
     files
         The files that hold the chains.
+
+    Attributes
+    ----------
+    changed_bytes
+        Bytes of the changes of each group since its snapshot, kept as a running sum.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class GroupTable:
     ) -> None:
         self.version = version
         self.chains: dict[str, Chain] = {} if chains is None else chains
+        self.changed_bytes = {group: chain.changed_bytes for group, chain in self.chains.items()}
         self._references = Counter(path for chain in self.chains.values() for path in chain.files())
         self._stored = {file.path: file for file in files if file.path in self._references}
 
@@ -101,6 +107,7 @@ class GroupTable:
                 self._set(group, Chain(None, [change]), idle)
             else:
                 known.changes.append(change)
+                self.changed_bytes[group] += section.length
                 self._references[section.path] += 1
         for group in commit.dropped:
             self._set(group, None, idle)
@@ -127,8 +134,10 @@ class GroupTable:
     def _set(self, group: str, chain: Chain | None, idle: set[str]) -> None:
         """Replace the chain of a group; add files that are no longer referenced to ``idle``."""
         before = self.chains.pop(group, None)
+        self.changed_bytes.pop(group, None)
         if chain is not None:
             self.chains[group] = chain
+            self.changed_bytes[group] = chain.changed_bytes
             self._references.update(chain.files())
         for path in before.files() if before else ():
             self._references[path] -= 1
@@ -139,15 +148,16 @@ class GroupTable:
 
 def due_snapshots(table: GroupTable) -> frozenset[str]:
     """Names of the groups to write a snapshot of, the most overdue first."""
-    overdue = {group: _overdue(chain, table.version) for group, chain in table.chains.items()}
+    overdue = {group: _overdue(table, group) for group in table.chains}
     due = sorted((group for group in overdue if overdue[group] >= 1), key=lambda group: (-overdue[group], group))
     return frozenset(due[: max(1, -(-len(table.chains) // _GROUPS_A_BATCH))])
 
 
-def _overdue(chain: Chain, version: int) -> float:
+def _overdue(table: GroupTable, group: str) -> float:
     """Ratio of a group's size or age of changes to the limit; the group is due from 1 on."""
+    chain = table.chains[group]
     if not chain.changes:
         return 0.0
     snapshot = chain.snapshot.section.length if chain.snapshot else 0
-    age = version + 1 - chain.changes[0].version
-    return max(chain.changed_bytes / max(SMALLEST_BYTES, snapshot), age / MOST_VERSIONS)
+    age = table.version + 1 - chain.changes[0].version
+    return max(table.changed_bytes[group] / max(SMALLEST_BYTES, snapshot), age / MOST_VERSIONS)

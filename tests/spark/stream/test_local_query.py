@@ -32,6 +32,7 @@ from equipoise.spark.rows.routing import group_column
 from equipoise.spark.stream import engine
 from equipoise.spark.stream.local import LocalSchemas
 from equipoise.spark.stream.local_jobs import LocalJobs, group_numbers, key_fingerprints
+from equipoise.state.catch_up import Recent
 from equipoise.state.entries import parse_entry
 from equipoise.state.fencing import Epoch, claim
 from equipoise.state.log import CommitLog
@@ -155,6 +156,20 @@ def test_keys_are_kept_from_batch_to_batch(tmp_path, processor, rows):
     }
     assert query.state(version=0) == {}
     assert query.batch == 2
+
+
+def test_tasks_decode_the_latest_changes_of_the_key_groups_that_they_open_alone(tmp_path, monkeypatch):
+    decoded, from_bytes = [], Recent.from_bytes
+    query = summing(tmp_path, numPartitions=4, tailGroups=64, look="never")
+    rows = frame(*((f"k{key}", 1) for key in range(500)))
+    query.process(rows)
+    groups = query._engine._progress.table.chains
+    monkeypatch.setattr(Recent, "from_bytes", lambda data: decoded.append(data) or from_bytes(data))
+    query.process(frame(("k1", 1), ("k1", 2)))
+    assert (len(groups), len(decoded)) == (64, 1), "four tasks, of which one has rows"
+    decoded.clear()
+    query.process(rows)
+    assert len(set(decoded)) == len(decoded) == 64, "each by its owner"
 
 
 def test_a_batch_may_have_no_rows(tmp_path):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -73,13 +73,35 @@ class Runs:
         return np.diff(self.starts)
 
 
+class Stretch(NamedTuple):
+    """Sorted rows with the columns of equipoise, and the first row of each run of equal keys, of ``run_starts``."""
+
+    rows: pa.RecordBatch
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, key_fields: Sequence[int]) -> "Stretch":
+        """Find the runs."""
+        return cls(rows, run_starts(rows, key_fields))
+
+    def between(self, first: int, last: int) -> "Stretch":
+        """Return the rows from ``first`` up to ``last``, of which there is at least one."""
+        within = self.starts[np.searchsorted(self.starts, first, "right") : np.searchsorted(self.starts, last)]
+        return Stretch(self.rows.slice(first, last - first), np.concatenate([[0], within - first]))
+
+
 def cut(batch: pa.RecordBatch, key_fields: Sequence[int], codec: KeyCodec) -> Runs:
     """Cut a record batch of sorted rows, with the columns of equipoise, into runs of equal keys."""
+    return cut_at(Stretch.of(batch, key_fields), key_fields, codec)
+
+
+def cut_at(stretch: Stretch, key_fields: Sequence[int], codec: KeyCodec) -> Runs:
+    """Cut a stretch of rows, whose runs are known, into runs of equal keys."""
+    batch, starts = stretch
     groups = batch.column(GROUP).to_numpy()
     fingerprints = batch.column(FINGERPRINT).to_numpy()
     rows = batch.drop_columns([FINGERPRINT, GROUP])
     columns = [rows.column(field) for field in key_fields]
-    starts = run_starts(batch, key_fields)
     keys = [column.take(pa.array(starts)) for column in columns]
     if any(pa.types.is_floating(column.type) or pa.types.is_nested(column.type) for column in columns):
         encoded = codec.encode_columns([plain_values(column) for column in keys])
@@ -107,18 +129,17 @@ def latest_event_ms(runs: Runs, event_time: int | None) -> int | None:
     return int(latest.value // 1000) if latest.is_valid else None
 
 
-def sections(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def sections(stretch: Stretch) -> Iterator[Stretch]:
     """Yield stretches of the user's rows, without the column of partial buffers, and stretches of partial buffers."""
+    batch = stretch.rows
     if PARTIAL_BUFFER not in batch.schema.names:
-        if batch.num_rows:
-            yield batch
+        yield stretch
         return
     has_buffer = batch.column(PARTIAL_BUFFER).is_valid().to_numpy(zero_copy_only=False)
     bounds = [0, *(np.flatnonzero(np.diff(has_buffer)) + 1).tolist(), batch.num_rows]
     for first, last in pairwise(bounds):
-        if last > first:
-            section = batch.slice(first, last - first)
-            yield section if has_buffer[first] else section.drop_columns([PARTIAL_BUFFER])
+        section = stretch.between(first, last)
+        yield section if has_buffer[first] else section._replace(rows=section.rows.drop_columns([PARTIAL_BUFFER]))
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

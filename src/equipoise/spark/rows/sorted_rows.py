@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, marker
-from equipoise.spark.rows.runs import Runs, cut, plain_values, run_starts, sections
+from equipoise.spark.rows.runs import Runs, Stretch, cut_at, plain_values, sections
 from equipoise.state.codec import KeyCodec
 
 PLACE_BITS = 44
@@ -55,9 +55,9 @@ class SortedRows:
     def __iter__(self) -> Iterator[Runs]:
         places = SharedPlaces(self._key_fields, self._codec)
         batches = chain([self._first.slice(1)], self._batches)  # the marker sorts before all rows
-        for batch in places.together(_joined(batches, self._joined_rows)):
-            for section in sections(batch):
-                yield cut(section, self._key_fields, self._codec)
+        for stretch in places.together(_joined(batches, self._joined_rows)):
+            for section in sections(stretch):
+                yield cut_at(section, self._key_fields, self._codec)
 
 
 def _joined(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
@@ -94,21 +94,22 @@ class SharedPlaces:
         self._first: bytes | None = None  # the first key of the place, None before the first row
         self._waiting: list[pa.RecordBatch] = []
 
-    def together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Stretch]:
         """Yield all rows; without shared places, the record batches as they are."""
         for batch in batches:
             if batch.num_rows:
                 yield from self._passed(batch)
         yield from self._released()
 
-    def _passed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        starts = run_starts(batch, self._key_fields)
+    def _passed(self, batch: pa.RecordBatch) -> Iterator[Stretch]:
+        stretch = Stretch.of(batch, self._key_fields)
+        starts = stretch.starts
         places = _places(batch)[starts]
         is_shared = bool((places[1:] == places[:-1]).any())
         continues = self._first is not None and places[0] == self._place
         if not is_shared and not (continues and (self._waiting or self._keys(batch, starts[:1])[0] != self._first)):
             yield from self._released()
-            yield batch
+            yield stretch
             if len(starts) > 1 or not continues:
                 self._place, self._first = int(places[-1]), self._keys(batch, starts[-1:])[0]
             return
@@ -117,26 +118,30 @@ class SharedPlaces:
         for run, (place, key) in enumerate(zip(places.tolist(), keys, strict=True)):
             if self._first is None or place != self._place:
                 if self._waiting:
-                    yield batch.slice(start, bounds[run] - start)
+                    if start < bounds[run]:
+                        yield stretch.between(start, bounds[run])
                     yield from self._released()
                     start = bounds[run]
                 self._place, self._first = place, key
             elif key != self._first:
-                yield batch.slice(start, bounds[run] - start)
+                if start < bounds[run]:
+                    yield stretch.between(start, bounds[run])
                 self._waiting.append(batch.slice(bounds[run], bounds[run + 1] - bounds[run]))
                 start = bounds[run + 1]
-        yield batch.slice(start)
+        if start < batch.num_rows:
+            yield stretch.between(start, batch.num_rows)
 
-    def _released(self) -> Iterator[pa.RecordBatch]:
+    def _released(self) -> Iterator[Stretch]:
         """Yield the rows that have waited, key by key."""
         if not self._waiting:
             return
         rows = pa.concat_batches(self._waiting)
         self._waiting = []
-        starts = run_starts(rows, self._key_fields)
+        starts = Stretch.of(rows, self._key_fields).starts
         order = np.argsort(np.array(self._keys(rows, starts), dtype=object), kind="stable")
         bounds = np.append(starts, rows.num_rows)
-        yield rows.take(pa.array(np.concatenate([np.arange(bounds[run], bounds[run + 1]) for run in order])))
+        taken = np.concatenate([np.arange(bounds[run], bounds[run + 1]) for run in order])
+        yield Stretch.of(rows.take(pa.array(taken)), self._key_fields)
 
     def _keys(self, rows: pa.RecordBatch, starts: NDArray[np.int64]) -> list[bytes]:
         first = rows.take(pa.array(starts))

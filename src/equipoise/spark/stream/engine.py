@@ -243,7 +243,7 @@ class Engine(Generic[Rows]):
             time_mode=identity.time_mode,
             groups=layout.names,
             owners=layout.owners.tolist(),
-            recent={group: Recent.of(chain) for group, chain in progress.table.chains.items()},
+            recent={group: Recent.of(chain).to_bytes() for group, chain in progress.table.chains.items()},
             handover=Handover.between(progress.plan, plan),
             arrivals=arrivals(progress.plan, plan),
             snapshots=due_snapshots(progress.table) if version else frozenset(),

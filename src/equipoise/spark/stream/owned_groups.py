@@ -13,7 +13,7 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.state.cache import GroupCache
 from equipoise.state.cached_blocks import BlockReader
 from equipoise.state.cached_entries import CacheReader
-from equipoise.state.catch_up import reading
+from equipoise.state.catch_up import Recent, reading
 from equipoise.state.commit import Snapshot
 from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
 from equipoise.state.entry_columns import EntryColumns, Pair
@@ -164,7 +164,7 @@ class OwnedGroups:
                 self._snapshots = self._writer("snapshots", SNAPSHOT)
             section = self._snapshots.add(group.name, _content(group.reader))
             failpoint("task.in-snapshot")
-            manifest.snapshots[group.name] = Snapshot(self._batch_spec.recent[group.name].version, section)
+            manifest.snapshots[group.name] = Snapshot(group.reader.version, section)
 
     def _writer(self, folder: str, kind: int) -> SectionWriter:
         path = f"{folder}/{self._batch_spec.version:020d}/{unique_name()}"
@@ -205,8 +205,9 @@ class OwnedGroups:
             return OpenGroup(number, name, view, reader, False, stack.pop_all())
 
     def _reader(self, name: str, stack: ExitStack) -> CacheReader:
-        cached = self._cache.group(name)
-        return reading(cached, self._batch_spec.recent.get(name), self._sections, lambda: self._chain(name), stack)
+        data = self._batch_spec.recent.get(name)
+        recent = None if data is None else Recent.from_bytes(data)
+        return reading(self._cache.group(name), recent, self._sections, lambda: self._chain(name), stack)
 
     def _chain(self, name: str) -> Chain:
         if self._table is None:
