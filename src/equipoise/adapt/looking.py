@@ -17,7 +17,7 @@ _MEMORY = 0.98  # weight of a batch at the next one, in the part that brought ot
 
 
 class Experience(TypedDict):
-    """What earlier batches have taught: averages of seconds, what a look reached, and how often hot keys change.
+    """Statistics of earlier batches: averages of seconds, what a look reached, and how often hot keys change.
 
     ``cost`` and ``gain`` are the seconds that a look takes and saves, ``stake`` those that a batch loses whose hot keys
     are others. ``batches`` and ``changes`` count batches, and those with other hot keys, the latest with most weight.
@@ -47,15 +47,15 @@ class Looking:
     against the least that looks reached so far. So a steady stream stops looking, and one that begins to drift starts
     again, without any look in between.
 
-    A look also insures against hot keys that change: it is worth their chance, as seen so far, times what such a batch
-    loses, which is what plain hash would lose. So a stream with hot keys is looked at for longer where looks are cheap,
-    and one without any, where hash is level, is not.
+    A look also limits the loss when the hot keys change: it is worth their chance, as seen so far, times what such a
+    batch loses, which is what plain hash would lose. So a stream with hot keys is looked at for longer where looks are
+    cheap, and one without any, where hash is level, is not.
 
     Guarantees
     ----------
     - Pure: equal batches in equal order give equal decisions, and a restart continues from the ``experience``.
     - With ``"auto"`` the first batch with rows is looked at: nothing is known of its keys.
-    - Batches without rows change nothing. A look that failed has cost its time and saved none.
+    - Batches without rows change nothing. A look that failed counts as a cost without a saving.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Looking:
 
     @property
     def experience(self) -> Experience:
-        """What the batches so far have taught."""
+        """Statistics of earlier batches."""
         return {
             "cost": self._cost,
             "gain": self._gain,

@@ -99,7 +99,7 @@ def test_each_operator_has_its_state_and_its_batch_log(finished, tmp_path):
     assert [row["rows"] for row in later.batch_log().rows] == [2, 2, 2]
     assert all(row["delivered"] for row in batch_log(f"{tmp_path}/cp/stages/2").rows)
     assert later.plan.partitions == 3
-    with pytest.raises(InvalidArgumentError, match="the query has 2 keyed operators, and the one of number 3"):
+    with pytest.raises(InvalidArgumentError, match="the query has 2 stages, got stage 3; give 1 or 2"):
         finished.stage(3)
 
 

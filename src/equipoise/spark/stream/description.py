@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def hash_plan(options: StreamOptions, shuffle_partitions: int) -> Plan:
-    """Return the plan of the first batch of a new query: plain hash."""
+    """Return the plan with which a new query starts, before a look at its first batch: plain hash."""
     count = options.first_partitions(shuffle_partitions)
     return uniform_plan(count, options.tail_groups(shuffle_partitions, None))
 
@@ -21,9 +21,13 @@ def advice_text(options: StreamOptions) -> str:
     """Return what the query will do about skew, in a sentence."""
     if options.plain_hash:
         return "leave the rows where plain hash puts them, because placement is 'hash'"
-    looked = "measure every batch" if options.look == "never" else "look at the keys of a batch where that pays"
+    looked = {
+        "auto": "look at the keys of the first batch, and of later ones where that pays",
+        "always": "look at the keys of every batch",
+        "never": "start with plain hash, measure every batch",
+    }[options.look]
     return {
-        "auto": f"start with plain hash, {looked}, and move hot keys when that saves time",
+        "auto": f"{looked}, and move hot keys when that saves time",
         "advise": "keep plain hash, measure every batch, and report better plans without using them",
         "observe": "keep plain hash, and measure every batch",
     }[options.policy.mode]

@@ -226,7 +226,10 @@ class KeyedStream:
 
     @property
     def plan(self) -> Plan:
-        """Plan of the first batch of a new query: plain hash. ``plan`` of a running query is the plan in force."""
+        """Plan with which a new query starts: plain hash. ``plan`` of a running query is the plan in force.
+
+        Unless ``look="never"``, the first batch with rows is placed by a plan made from a look at its keys.
+        """
         return hash_plan(self._options, self._shuffle_partitions)
 
     @property
