@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from equipoise.readable import size_text
-from equipoise.spark.batch.advice import Action, Advice
+from equipoise.spark.rows.advice import Action, Advice
 from equipoise.spark.rows.analysis import physical_plan
 from equipoise.spark.rows.worker_options import bytes_of
 

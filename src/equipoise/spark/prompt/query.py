@@ -18,7 +18,7 @@ from equipoise.spark.prompt.windows import WindowProcessor, WindowRunner
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.cluster import partition_count
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
-from equipoise.spark.rows.keys import KeyLike, resolve_key
+from equipoise.spark.rows.keys import KeyLike, grouping_columns, resolve_key
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.options import StreamOptions
@@ -98,7 +98,7 @@ def microbatch(
     step = 1 if slide is None else _batches("slide", slide, seconds)
     if length is not None and step > length:
         raise InvalidArgumentError(f"a slide of {slide} skips rows: the window is {window}; slide by less")
-    resolved = resolve_key(stream, key, streaming=True)
+    resolved = resolve_key(stream, grouping_columns(key), streaming=True)
     schemas = SparkSchemas(stream.sparkSession)
     schema = schemas.parsed(reduce.bufferSchema)
     stages = Stages(reduce, schema, map, combine, allocation)
