@@ -201,8 +201,8 @@ def run(spark: SparkSession, name: str, folder: Path, *, rows: int, rate: int, s
     kind = schema.split(query.key + " ")[1].split(",")[0]
     output = f"{query.key} {kind}, {sums.bufferSchema}"
     made = microbatch(
-        stream.load(), query.key, sums, output, 4, map=query.map, spool=str(folder / "spool"), interval=interval,
-        window=slides * interval, slide=interval,
+        stream.load(), query.key, reduce=sums, outputStructType=output, numPartitions=4, map=query.map,
+        spool=str(folder / "spool"), interval=interval, window=slides * interval, slide=interval,
     )  # fmt: skip
     started = made.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint")).start()
     wanted = reference(spark, query, folder / "rows.parquet", slides)

@@ -91,5 +91,5 @@ def test_a_picture_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="choose another path"):
         save(batch_log_figure([row(0)]), str(tmp_path / "folder.png"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPackageError, match=r"equipoise\[plot\]"):
+    with pytest.raises(MissingPackageError, match=r"needs matplotlib, .*pip install '\.\[plot\]'"):
         require_picture("x.png")

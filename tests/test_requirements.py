@@ -49,7 +49,7 @@ def test_a_java_home_that_leads_nowhere_counts_as_no_java(tmp_path, monkeypatch)
 
 def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("equipoise.requirements.find_spec", lambda _: None)
-    with pytest.raises(SparkUnavailableError, match=r"pip install 'equipoise\[spark\]'"):
+    with pytest.raises(SparkUnavailableError, match=r"needs pyspark, .*pip install '\.\[spark\]'"):
         require_pyspark()
 
 

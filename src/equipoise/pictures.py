@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from equipoise.errors import InvalidArgumentError, MissingPackageError, StorageError
 from equipoise.metrics import load_imbalance
+from equipoise.requirements import missing_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -329,5 +330,5 @@ def _matplotlib() -> Any:
     try:
         import matplotlib.figure  # noqa: PLC0415 - an optional package
     except ImportError as error:
-        raise MissingPackageError("pictures need matplotlib; install it with: pip install 'equipoise[plot]'") from error
+        raise MissingPackageError(missing_text("a picture", "matplotlib", "plot")) from error
     return matplotlib

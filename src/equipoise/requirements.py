@@ -20,12 +20,32 @@ _JAVA_NEEDED = f"this needs Spark, and Spark needs Java {MINIMUM_JAVA} or newer"
 _INSTALL_JAVA = "install it with: apt-get install openjdk-17-jre-headless (or brew install openjdk@17)"
 
 
+def missing_text(purpose: str, package: str, extra: str) -> str:
+    """Return the message that a package is missing, with the command that installs it.
+
+    Parameters
+    ----------
+    purpose
+        What needs the package.
+    package
+        The package.
+    extra
+        The extra of equipoise that contains it.
+
+    Examples
+    --------
+    >>> print(missing_text("a picture", "matplotlib", "plot"))
+    a picture needs matplotlib, which is not installed; in a checkout of equipoise, run: pip install '.[plot]'
+    """
+    return (
+        f"{purpose} needs {package}, which is not installed; in a checkout of equipoise, run: pip install '.[{extra}]'"
+    )
+
+
 def require_pyspark() -> None:
     """Raise ``SparkUnavailableError`` with the command to install pyspark, if it is missing or too old."""
     if find_spec("pyspark") is None:
-        raise SparkUnavailableError(
-            "this needs Spark, and pyspark is not installed; install it with: pip install 'equipoise[spark]'"
-        )
+        raise SparkUnavailableError(missing_text("this", "pyspark", "spark"))
     require_spark_version(version_of("pyspark"))
 
 

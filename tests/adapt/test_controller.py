@@ -409,5 +409,5 @@ def test_a_key_that_no_plan_can_cure_is_named_with_the_way_out():
     kept = decide(Policy(), plan, loads)
     assert kept.action == "keep"
     assert "the key 0000000000000000 alone has 61.0% of the load" in kept.reason
-    assert "only an operator that merges can split it" in kept.reason
+    assert "only an operator that merges can combine it" in kept.reason
     assert "alone" not in decide(Policy(), uniform_plan(4, 64), even(64, 1e3)).reason

@@ -44,7 +44,7 @@ class Count(Aggregator):
 def count(checkpoint, cache=None):
     schema, output = pa.schema({"k": pa.string()}), pa.schema({"k": pa.string(), "n": pa.int64()})
     return LocalQuery(
-        Count(), key="k", inputSchema=schema, outputSchema=output, checkpointLocation=checkpoint, cache=cache
+        Count(), key="k", inputSchema=schema, outputStructType=output, checkpointLocation=checkpoint, cache=cache
     )
 
 
@@ -95,7 +95,7 @@ def test_plans_are_shown_compared_and_pinned(checkpoint, tmp_path):
     assert "isolated_keys" in printed("plan", "show", checkpoint)
     assert "is kept until" in printed("plan", "pin", checkpoint)
     assert "follow the load" in printed("plan", "unpin", checkpoint)
-    assert "is used from the batch after the next on" in printed("plan", "rollback", checkpoint, str(facts["version"]))
+    assert "is used from the next batch on" in printed("plan", "rollback", checkpoint, str(facts["version"]))
     plain = uniform_plan(4)
     planned = KIP().plan(plain, Histogram([1, 2], [0.5, 0.1]))
     plain.save(tmp_path / "one.json")

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from equipoise import __version__
 from equipoise.cli import main
 from equipoise.cli.commands import app
+from equipoise.requirements import missing_text
 
 
 def test_the_version_is_printed():
@@ -29,4 +30,4 @@ def test_without_the_packages_of_the_command_line_it_says_what_to_install(missin
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stdout == ""
-    assert result.stderr == f"MISSING_PACKAGE this needs {missing}; install it with: pip install 'equipoise[cli]'\n"
+    assert result.stderr == f"MISSING_PACKAGE {missing_text('this', missing, 'cli')}\n"

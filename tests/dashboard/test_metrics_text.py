@@ -82,7 +82,6 @@ def test_keys_are_named_by_their_fingerprints_even_if_the_page_shows_literal_key
         share=0.5,
         partition=0,
         isolated=True,
-        shards=1,
         since=0,
         earlier=False,
         age=1,

@@ -228,7 +228,7 @@ def older(path):
 
 def reformat(path, version):
     if path.suffix == ".json":
-        path.write_text(path.read_text().replace('"format_version": 1', f'"format_version": {version}'))
+        path.write_text(path.read_text().replace('"format_version": 2', f'"format_version": {version}'))
         return
     data = bytearray(path.read_bytes())
     at = 5 + data[4]

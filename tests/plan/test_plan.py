@@ -55,7 +55,7 @@ def test_the_checksum_is_that_of_the_plan_as_compact_json_with_sorted_keys(plan,
 
 def test_the_json_is_readable_and_says_what_it_is():
     content = json.loads(Plan(2, [0, 1], {-1: 1, 10: 0}, reason="by hand").to_json())
-    assert (content["format"], content["format_version"]) == ("equipoise-plan", 1)
+    assert (content["format"], content["format_version"]) == ("equipoise-plan", 2)
     assert content["plan"]["isolated"] == {"ffffffffffffffff": 1, "000000000000000a": 0}
     assert content["plan"]["reason"] == "by hand"
 
@@ -87,9 +87,17 @@ def test_a_truncated_file_is_refused_by_its_name(tmp_path):
 
 
 def test_a_newer_format_is_refused_with_a_way_out():
-    text = uniform_plan(2).to_json().replace('"format_version": 1', '"format_version": 2')
+    text = uniform_plan(2).to_json().replace('"format_version": 2', '"format_version": 3')
     with pytest.raises(UnknownFormatError, match="the release that wrote it"):
         Plan.from_json(text)
+
+
+def test_a_plan_with_shards_as_of_format_1_is_refused():
+    text = uniform_plan(2).to_json()
+    with pytest.raises(UnknownFormatError, match="plan format 1"):
+        Plan.from_json(text.replace('"format_version": 2', '"format_version": 1'))
+    with pytest.raises(DamagedError, match="unknown field `widths`"):
+        Plan.from_json(text.replace('"isolated": {}', '"isolated": {}, "widths": {}'))
 
 
 def test_another_kind_of_json_is_refused():

@@ -56,13 +56,23 @@ def test_the_five_papers_are_cited_and_the_version_is_the_one_of_the_library():
     assert [each["authors"][0]["family-names"] for each in citation["references"]] == [
         "Zvara", "Abdelhamid", "Nasir", "Gedik", "Dalabasmaz",
     ]  # fmt: skip
-    assert all(each["title"] and each["type"] for each in citation["references"])
+    for each in citation["references"]:
+        assert {"given-names", "family-names"} <= set.intersection(*map(set, each["authors"]))
+        assert re.fullmatch("19[0-9]{2}|20[0-9]{2}", str(each["year"])), each["title"]
+        venue = "collection-title" if each["type"] == "conference-paper" else "journal"
+        assert each[venue], each["title"]
+        if "doi" in each:
+            assert re.fullmatch(r"10\.\d{4,}/\S+", each["doi"]), each["title"]
+        else:
+            assert each["url"].startswith("https://"), each["title"]
+    assert [len(each["authors"]) for each in citation["references"]] == [4, 4, 5, 1, 2]
 
 
 def test_the_links_of_the_project_name_one_repository():
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert all(url.startswith(citation["repository-code"]) for url in urls.values())
+    assert "example.org" in citation["repository-code"], "a name that nobody can own, until there is a public address"
 
 
 def test_the_workflow_runs_make_test_on_every_python_that_is_supported():

@@ -99,8 +99,8 @@ def main(folder, *, connect, cluster):
         schema="key bigint", key="key", spool=str(folder / "spool"), feed="rows", interval=INTERVAL, blocks=2, buckets=2
     )
     counts = microbatch(
-        stream.load(), "key", count, "key bigint, n bigint", partitions, spool=str(folder / "spool"), interval=INTERVAL,
-        window=LENGTH * INTERVAL, slide=INTERVAL, retain=2,
+        stream.load(), "key", reduce=count, outputStructType="key bigint, n bigint", numPartitions=partitions,
+        spool=str(folder / "spool"), interval=INTERVAL, window=LENGTH * INTERVAL, slide=INTERVAL, retain=2,
     )  # fmt: skip
     query = counts.writeStream.foreachBatch(sink_to(str(folder))).start(checkpointLocation=str(folder / "cp"))
     wanted, until = {key: LENGTH * n for key, n in expected().items()}, time.monotonic() + 150

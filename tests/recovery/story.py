@@ -321,14 +321,16 @@ def plain(row):
 
 def run_locally(folder, ledger, options, given):
     """The whole query in this process; gives the state at its end."""
-    then = [LocalOperator(processor=Relay(), key="count", outputSchema=OUTPUT, numPartitions=3)] * (given.operators - 1)
+    then = [LocalOperator(processor=Relay(), key="count", outputStructType=OUTPUT, numPartitions=3)] * (
+        given.operators - 1
+    )
     with Local(ledger, "k", ROWS, OUTPUT, str(folder / "cp"), numPartitions=2, then=then, **options) as query:
         if given.sink != "function":
             query.use_parquet(folder, Pause(folder, given.pause_at), transformed=given.sink == "transformed")
         for path in sorted(folder.glob("in/*.parquet"), key=lambda path: int(path.stem))[query.batch :]:
             query.process(pd.read_parquet(path))
         for number in range(2, given.operators + 1):
-            sums = sorted([count, *row["sums"]] for (count,), row in query.state(operator=number).items())
+            sums = sorted([count, *row["sums"]] for (count,), row in query.state(stage=number).items())
             (folder / f"state-{number}.json").write_text(json.dumps(sums))
         return [
             [

@@ -171,7 +171,7 @@ class Story(RuleBasedStateMachine):
             Everything(),
             key="k",
             inputSchema=INPUT,
-            outputSchema=OUTPUT,
+            outputStructType=OUTPUT,
             checkpointLocation=str(self.folder / "checkpoint"),
             numPartitions=self.number,
             timeMode="processingTime",

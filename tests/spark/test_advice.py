@@ -126,9 +126,17 @@ def test_every_verb_shows_its_advice_alike(several_hot, capsys):
     assert report.strategies["kip"].makespan / report.ideal_makespan == advice.numbers["whole_over_ideal"]
 
 
-@pytest.mark.parametrize(("text", "size"), [("10485760", 10485760), ("10MB", 10 << 20), ("1g", 1 << 30), ("-1", -1)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("10485760", 10485760), ("10MB", 10 << 20), ("1g", 1 << 30), ("7b", 7), ("-1", -1)]
+)
 def test_sizes_are_read_as_spark_writes_them(text, size):
-    assert bytes_of(text) == size
+    assert bytes_of("spark.size", text) == size
+
+
+@pytest.mark.parametrize("text", ["64x", "64xb", "m", "", "1.5g"])
+def test_a_text_that_is_not_a_size_is_refused_with_the_name_of_the_setting(text):
+    with pytest.raises(InvalidArgumentError, match=r"spark\.size must be a size such as 64m, got "):
+        bytes_of("spark.size", text)
 
 
 @pytest.mark.parametrize(

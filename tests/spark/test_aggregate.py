@@ -17,7 +17,7 @@ from pyspark.testing.utils import assertDataFrameEqual
 from equipoise import CheckError, Histogram, InvalidArgumentError, uniform_plan
 from equipoise.adapt import Policy
 from equipoise.checks import check_merge
-from equipoise.spark import Action, Aggregator, PartialFunction, advise, balance
+from equipoise.spark import Action, Aggregator, PartialFunction, SplitPlan, advise, balance
 from equipoise.spark.batch.aggregate import aggregation
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.options import BatchOptions, batch_planner
@@ -334,6 +334,24 @@ def test_explain_says_how_keys_are_split(rows, capsys):
     assert re.search(r"\d keys? in \d+ shards, reduced one by one and then merged", lines[0])
     assert "keys placed whole by the plan: no shards were needed" in lines[1]
     assert "routed row by row by partial-key into 6 partitions" in lines[2]
+
+
+def test_the_plan_is_that_of_the_last_operation(rows):
+    groups = balance(keyed(rows), "key", numPartitions=6, slots=6)
+    whole = groups.plan
+    groups.aggregate(Moments(), OUTPUT, split=3)
+    assert isinstance(groups.plan, SplitPlan)
+    assert set(groups.plan.widths.values()) == {3}
+    groups.aggregate(Moments(), OUTPUT, split=None)
+    assert groups.plan == whole
+    groups.aggregate(Moments(), OUTPUT, splitter="partial-key")
+    assert groups.plan is None
+    groups.dataframe()
+    assert groups.plan is whole
+    left_alone = balance(keyed(rows), "key", numPartitions=6, slots=6, policy=Policy(mode="advise"))
+    advised = left_alone.plan
+    left_alone.aggregate(Moments(), OUTPUT)
+    assert left_alone.plan is advised
 
 
 def test_explain_gives_the_plan_and_the_advice_of_the_last_operation(rows, capsys):

@@ -381,6 +381,17 @@ def test_explain_shows_the_plan_the_hot_keys_the_advice_and_what_was_done(rows, 
     assert f"{fingerprint('key 1') % 2**64:016x}" in handle._repr_html_()
 
 
+def test_cogroups_have_the_plan_the_advice_and_the_explanation_of_the_groups(rows, capsys):
+    df = keyed(rows, "string")
+    groups = balance(df, "key", numPartitions=4, slots=4)
+    both = groups.cogroup(df)
+    assert "not made yet" in both._repr_html_()
+    assert both.plan is groups.plan
+    assert str(both.advice) == str(groups.advice)
+    both.explain()
+    assert capsys.readouterr().out.startswith("== Balanced cogroups ==\nkey ")
+
+
 def test_results_hold_no_column_of_ours(rows):
     df = keyed(rows, "string")
     handle = balance(df, "key", numPartitions=4)

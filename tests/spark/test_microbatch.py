@@ -133,7 +133,9 @@ def test_running_totals_count_every_tuple_once_also_after_a_restart(spark, tmp_p
     def query():
         stream = source(spark, tmp_path)
         options = {"spool": str(tmp_path / "spool"), "interval": INTERVAL, "combine": combine}
-        return microbatch(stream, "word", Count(), "word string, n bigint", 3, **options)
+        return microbatch(
+            stream, "word", reduce=Count(), outputStructType="word string, n bigint", numPartitions=3, **options
+        )
 
     running = run(query, tmp_path, drained(tmp_path), restart=True)
     state = {row.word: row.buffer.n if "buffer" in row else row.n for row in running.state().collect()}
@@ -157,7 +159,15 @@ def test_a_sliding_window_counts_every_tuple_in_as_many_results_as_it_is_long(sp
         stream = source(spark, tmp_path)
         windows = {"window": length * INTERVAL, "slide": INTERVAL}
         options = {"spool": str(tmp_path / "spool"), "interval": INTERVAL}
-        return microbatch(stream, "word", aggregator, "word string, n bigint", 3, **options, **windows)
+        return microbatch(
+            stream,
+            "word",
+            reduce=aggregator,
+            outputStructType="word string, n bigint",
+            numPartitions=3,
+            **options,
+            **windows,
+        )
 
     running = run(query, tmp_path, lambda: sum(n for _, n, _ in outputs(tmp_path)) == length * ROWS)
     until = time.monotonic() + 120
@@ -176,7 +186,15 @@ def test_a_result_is_of_the_batches_of_its_window(spark, tmp_path, words, length
         stream = source(spark, tmp_path, rate=1500)
         windows = {"window": length * INTERVAL, "slide": slide * INTERVAL}
         options = {"spool": str(tmp_path / "spool"), "interval": INTERVAL}
-        return microbatch(stream, "word", Invertible(), "word string, n bigint", 3, **options, **windows)
+        return microbatch(
+            stream,
+            "word",
+            reduce=Invertible(),
+            outputStructType="word string, n bigint",
+            numPartitions=3,
+            **options,
+            **windows,
+        )
 
     run(query, tmp_path, lambda: sum(n for _, n, _ in outputs(tmp_path)) == ROWS * length // slide).stop()
     found = {}
@@ -197,7 +215,16 @@ def test_a_map_keeps_or_drops_our_columns_and_the_result_is_the_same(spark, tmp_
             assert {BUCKET, SPLIT} <= set(rows.columns)
             return rows.select("word", "n", F.explode(F.array(F.lit(1), F.lit(2))).alias("twice"))
 
-        return microbatch(stream, "word", Count(), "word string, n bigint", 2, map=twice, interval=INTERVAL, buckets=2)
+        return microbatch(
+            stream,
+            "word",
+            reduce=Count(),
+            outputStructType="word string, n bigint",
+            numPartitions=2,
+            map=twice,
+            interval=INTERVAL,
+            buckets=2,
+        )
 
     run(query, tmp_path, drained(tmp_path, 2 * ROWS)).stop()
 
@@ -229,7 +256,14 @@ def test_a_function_is_a_feed(spark, tmp_path):
         stream = spark.readStream.format("equipoise").options(
             schema="word string, n bigint", key="word", spool=str(tmp_path / "spool"), feed="numbers", interval=INTERVAL
         )
-        return microbatch(stream.load(), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
+        return microbatch(
+            stream.load(),
+            "word",
+            reduce=Count(),
+            outputStructType="word string, n bigint",
+            numPartitions=2,
+            interval=INTERVAL,
+        )
 
     run(query, tmp_path, drained(tmp_path, 500)).stop()
 
@@ -277,7 +311,15 @@ def test_queries_that_cannot_be_are_reported(spark, tmp_path):
     stream = source(spark, tmp_path)
 
     def made(reduce=None, **options):
-        return microbatch(stream, "word", reduce or Count(), "word string, n bigint", 2, interval=INTERVAL, **options)
+        return microbatch(
+            stream,
+            "word",
+            reduce=reduce or Count(),
+            outputStructType="word string, n bigint",
+            numPartitions=2,
+            interval=INTERVAL,
+            **options,
+        )
 
     for options, reported in (
         ({"reduce": NoMerge()}, "Aggregator with a merge"),
@@ -292,7 +334,7 @@ def test_queries_that_cannot_be_are_reported(spark, tmp_path):
             made(**options)
     late = stream.withColumn("at", F.timestamp_seconds("n")).withWatermark("at", "1 second")
     with pytest.raises(InvalidArgumentError, match="event time"):
-        microbatch(late, "word", Count(), "word string, n bigint", 2)
+        microbatch(late, "word", reduce=Count(), outputStructType="word string, n bigint", numPartitions=2)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +348,14 @@ def test_queries_that_cannot_be_are_reported(spark, tmp_path):
 )
 @pytest.mark.usefixtures("words")
 def test_triggers_that_do_not_fit_the_interval_are_reported(spark, tmp_path, trigger, reported):
-    query = microbatch(source(spark, tmp_path), "word", Count(), "word string, n bigint", 2, interval=INTERVAL)
+    query = microbatch(
+        source(spark, tmp_path),
+        "word",
+        reduce=Count(),
+        outputStructType="word string, n bigint",
+        numPartitions=2,
+        interval=INTERVAL,
+    )
     for _ in range(2):  # the first has claimed nothing
         with pytest.raises(InvalidArgumentError, match=reported):
             begin(query, tmp_path, **trigger)
@@ -330,7 +379,9 @@ def test_source_and_query_with_different_intervals_are_reported(spark, tmp_path)
         ({"spool": str(tmp_path / "other")}, "no source uses the spool"),
     ):
         given = {"spool": str(tmp_path / "spool"), "interval": INTERVAL} | options
-        query = microbatch(stream, "word", Count(), "word string, n bigint", 2, **given)
+        query = microbatch(
+            stream, "word", reduce=Count(), outputStructType="word string, n bigint", numPartitions=2, **given
+        )
         running = begin(query, tmp_path, reported)
         with pytest.raises(Exception, match=reported):
             running.awaitTermination(240)

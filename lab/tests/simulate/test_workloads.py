@@ -269,5 +269,5 @@ def test_a_missing_pyarrow_is_answered_with_the_extra_to_install(tmp_path, monke
 
     original = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(MissingPackageError, match=r"equipoise\[spark\]"):
+    with pytest.raises(MissingPackageError, match=r"needs pyarrow, .*pip install '\.\[dashboard\]'"):
         load_parquet_keys(tmp_path / "keys.parquet")

@@ -132,7 +132,7 @@ class Combining:
 
     @property
     def experience(self) -> list[CombinedBatch]:
-        """What the batches so far have taught."""
+        """Statistics of earlier batches."""
         return list(self._seen)
 
     def decide(self, tasks: int, look: Look | None = None) -> Combine:

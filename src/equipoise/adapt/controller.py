@@ -79,7 +79,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Controller:
-    """Decide after each batch whether to replan.
+    """Decide before each batch whether to replan.
 
     Guarantees
     ----------
@@ -308,7 +308,7 @@ class _Case:
         if self.bound <= _HIGH_BOUND:
             return ""
         key, share = fingerprint_text(int(self.histogram.fingerprints[0])), self.priced.largest_share
-        return f", because the key {key} alone has {share:.1%} of the load; only an operator that merges can split it"
+        return f", because the key {key} alone has {share:.1%} of the load; only an operator that merges can combine it"
 
     def weigh(self, proposed: Plan, count: int) -> None:
         """Predict gain and cost of a plan."""

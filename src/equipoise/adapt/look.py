@@ -157,15 +157,11 @@ class Look:
         return replace(self, counts=counts, variances=self.variances * (counts / self.counts) ** 2)
 
     def imbalance(self, plan: Plan) -> float:
-        """Return the rows of the fullest partition over the mean, as a plan places the rows that were seen.
-
-        Rows of split keys do not count: tasks that do not own the keys reduce them.
-        """
-        counts = np.where(np.isin(self.fingerprints, list(plan.widths)), 0, self.counts) if plan.widths else self.counts
-        if not counts.any():
+        """Return the rows of the fullest partition over the mean, as a plan places the rows that were seen."""
+        if not self.seen:
             return 1.0
-        rows = np.bincount(plan.assign(self.fingerprints), counts, plan.partitions)
-        return float(rows.max() * plan.partitions / counts.sum())
+        rows = np.bincount(plan.assign(self.fingerprints), self.counts, plan.partitions)
+        return float(rows.max() * plan.partitions / self.counts.sum())
 
 
 def _buffers(pairs: NDArray[np.int64], chances: NDArray[np.float64], most: float) -> float:

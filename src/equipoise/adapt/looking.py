@@ -20,7 +20,7 @@ _DEAR_SECONDS, _DEAR_PART = 1.0, 0.3  # of a look, and over the whole batch, fro
 
 
 class Experience(TypedDict):
-    """What earlier batches have taught: averages of seconds, what a look reached, and how often hot keys change.
+    """Statistics of earlier batches: averages of seconds, what a look reached, and how often hot keys change.
 
     ``cost`` and ``gain`` are the seconds that a look takes and saves, ``stake`` those that a batch loses whose hot keys
     are others. ``changes`` counts batches with other hot keys, the latest with most weight, and ``batches`` all, of
@@ -75,7 +75,7 @@ class Looking:
     against the least that looks reached so far. So a steady stream stops looking, and one that begins to drift starts
     again, without any look in between.
 
-    A look also insures against hot keys that change: it is worth their chance, as seen so far, times what such a batch
+    A look also limits the loss when the hot keys change: it is worth their chance, as seen so far, times what such a batch
     loses, which is what plain hash would lose. So a stream with hot keys is looked at for longer where looks are cheap,
     and one without any, where hash is level, is not. After n batches without other hot keys the chance is 1 / (8 + n).
     So the looks at a stream that never changes end, and have taken less than one batch with other hot keys would lose.
@@ -86,7 +86,7 @@ class Looking:
     ----------
     - Pure: equal batches in equal order give equal decisions, and a restart continues from the ``experience``.
     - With ``"auto"`` the first batch with rows is looked at: nothing is known of its keys.
-    - Batches without rows change nothing. A look that failed has cost its time and saved none.
+    - Batches without rows change nothing. A look that failed counts as a cost without a saving.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Looking:
 
     @property
     def experience(self) -> Experience:
-        """What the batches so far have taught."""
+        """Statistics of earlier batches."""
         return {
             "cost": self._cost,
             "gain": self._gain,

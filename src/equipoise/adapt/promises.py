@@ -1,4 +1,4 @@
-"""How far plans have kept what they promised: the balance predicted for a batch beside the balance measured in it."""
+"""Fraction of the predicted gain that was measured: the balance predicted for a batch beside the balance measured."""
 
 from collections.abc import Mapping
 from typing import Any

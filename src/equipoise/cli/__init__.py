@@ -8,12 +8,13 @@ import sys
 from importlib import import_module
 
 from equipoise.errors import EquipoiseError, MissingPackageError
+from equipoise.requirements import missing_text
 
 _EXTRAS = {
-    "pyarrow": "equipoise[dashboard]",
-    "matplotlib": "equipoise[plot]",
-    **dict.fromkeys(("pyspark", "pandas", "lmdb", "grpc"), "equipoise[spark]"),
-    **dict.fromkeys(("typer", "rich"), "equipoise[cli]"),
+    "pyarrow": "dashboard",
+    "matplotlib": "plot",
+    **dict.fromkeys(("pyspark", "pandas", "lmdb", "grpc"), "spark"),
+    **dict.fromkeys(("typer", "rich"), "cli"),
 }
 """Packages that are not always installed, and the extra that installs each."""
 
@@ -41,7 +42,7 @@ def run(module: str) -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        _print_error(MissingPackageError(f"this needs {package}; install it with: pip install '{_EXTRAS[package]}'"))
+        _print_error(MissingPackageError(missing_text("this", package, _EXTRAS[package])))
         sys.exit(1)
 
 

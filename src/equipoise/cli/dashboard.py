@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import MissingPackageError
+from equipoise.requirements import missing_text
 
 if TYPE_CHECKING:
     from equipoise.dashboard import DashboardServer
@@ -74,9 +75,7 @@ def command(
 def require_pyarrow() -> None:
     """Raise ``MissingPackageError`` if pyarrow, which reads checkpoints, is not installed."""
     if find_spec("pyarrow") is None:
-        raise MissingPackageError(
-            "checkpoints are read with pyarrow; install it with: pip install 'equipoise[dashboard]'"
-        )
+        raise MissingPackageError(missing_text("reading a checkpoint", "pyarrow", "dashboard"))
 
 
 def announce(server: "DashboardServer", console: Console, *, open_page: bool) -> None:

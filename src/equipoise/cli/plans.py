@@ -22,7 +22,7 @@ Version = Annotated[
 
 @app.command("show")
 def show_plan(place: Place, *, version: Version = None, plot: Plot = None, json: Json = None) -> None:
-    """Show a plan: its partitions, tail groups, isolated and split keys, and why it was made."""
+    """Show a plan: its partitions, tail groups, isolated keys, and why it was made."""
     require_folder(json)
     require_plot(plot)
     plan = _plan(place, version)
@@ -31,13 +31,9 @@ def show_plan(place: Place, *, version: Version = None, plot: Plot = None, json:
         "partitions": plan.partitions,
         "tail_groups": plan.tail_groups,
         "isolated_keys": len(plan.isolated),
-        "split_keys": len(plan.widths),
         "reason": plan.reason,
     }
-    keys = [
-        {"key": fingerprint_text(key), "partition": partition, "shards": plan.widths.get(key, 1)}
-        for key, partition in plan.isolated.items()
-    ]
+    keys = [{"key": fingerprint_text(key), "partition": partition} for key, partition in plan.isolated.items()]
     draw(plan.plot, plot)
     if json is not None:
         write_json(facts | {"isolated": keys, "tail": plan.tail.tolist()}, json)
@@ -103,7 +99,7 @@ def rollback(
     plan = _overridable(checkpoint).rollback(version)
     _report(
         plan.version,
-        f"plan {plan.version} is used from the batch after the next on, until `equipoise plan unpin`",
+        f"plan {plan.version} is used from the next batch on, until `equipoise plan unpin`",
         json,
     )
 
@@ -113,7 +109,7 @@ def unpin(checkpoint: Checkpoint, *, json: Json = None) -> None:
     """Plan by the load again."""
     require_folder(json)
     _overridable(checkpoint).unpin()
-    _report(None, "plans follow the load again, from the batch after the next on", json)
+    _report(None, "plans follow the load again, from the next batch on", json)
 
 
 def _report(pinned: int | None, text: str, json: str | None) -> None:

@@ -54,7 +54,6 @@ class HotKey(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     partition: int
     isolated: bool
-    shards: int
     since: int
     """First batch of the unbroken run in which it was isolated, or, if it is not, among the hottest keys."""
     earlier: bool
@@ -68,7 +67,6 @@ class IsolatedKey(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     partition: int
-    shards: int
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +78,6 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     tail_groups: int
     isolated_keys: int
-    split_keys: int
     reason: str
     overrides: str | None
     """Overrides in force, in words; ``None`` if the load decides."""

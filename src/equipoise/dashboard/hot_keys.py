@@ -56,7 +56,7 @@ class HotKeys:
         self._isolated.see(batch, isolated)
 
     def shown(self, plan: Plan, last: int, names: KeyNames | None) -> list[HotKey]:
-        """The hottest keys after batch ``last``, placed as ``plan`` places the next."""
+        """The hottest keys after batch ``last``, placed as ``plan`` placed that batch."""
         if self._loads is None:
             return []
         keys, shares = self._shares(SHOWN)
@@ -68,19 +68,17 @@ class HotKeys:
 
     def _described(self, key: int, share: float, partition: int, plan: Plan, last: int, name: str | None) -> HotKey:
         isolated = key in plan.isolated
-        runs = self._isolated if key in self._isolated.since and isolated else self._listed
-        # a plan that was made after the last batch isolates from the next on
-        since = last + 1 if isolated and runs is self._listed else runs.since.get(key, last)
+        runs = self._isolated if isolated else self._listed
+        since = runs.since.get(key, last)
         return HotKey(
             key=key_text(key) if name is None else name,
             fingerprint=fingerprint_text(key),
             share=share,
             partition=partition,
             isolated=isolated,
-            shards=plan.widths.get(key, 1),
             since=since,
             earlier=since == runs.first and since > 0,
-            age=max(0, last - since + 1),
+            age=last - since + 1,
         )
 
     def _shares(self, most: int) -> tuple[Sequence[int], Sequence[float]]:

@@ -123,7 +123,6 @@ def _about_balance(snapshot: Snapshot) -> Iterable[str]:
     if snapshot.plan is not None:
         plan = snapshot.plan
         yield _family("isolated_keys", "gauge", "Keys that the plan isolates.", [({}, plan.isolated_keys)])
-        yield _family("split_keys", "gauge", "Keys that the plan splits.", [({}, plan.split_keys)])
     if not snapshot.batches:
         return
     last = snapshot.batches[-1]

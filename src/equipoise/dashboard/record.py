@@ -113,12 +113,10 @@ class QueryRecord:
             partitions=plan.partitions,
             tail_groups=plan.tail_groups,
             isolated_keys=len(plan.isolated),
-            split_keys=len(plan.widths),
             reason=plan.reason,
             overrides=_overrides_text(overrides),
             isolated=[
-                IsolatedKey(key=called.get(key, key_text(key)), partition=partition, shards=plan.widths.get(key, 1))
-                for key, partition in listed
+                IsolatedKey(key=called.get(key, key_text(key)), partition=partition) for key, partition in listed
             ],
         )
 

@@ -83,9 +83,7 @@ class Messages:
         try:
             parts = self._checked(prefix)
         except (struct.error, ValueError) as error:
-            raise RefusedError(
-                f"message {self.count} has a header that Arrow does not have ({error}); send it again"
-            ) from error
+            raise RefusedError(f"message {self.count} has an invalid Arrow header ({error}); send it again") from error
         self._completed()
         return parts
 
@@ -157,7 +155,7 @@ class Messages:
 
     def _check_schema(self, schema: "_Table") -> None:
         if schema.number(0, "<h"):
-            raise RefusedError("the stream is big-endian, and little-endian was expected; send it so")
+            raise RefusedError("the stream is big-endian, expected little-endian; send little-endian data")
         found = [schema]  # tables may be shared, so that a short header has any number of fields
         count = 0
         while found:

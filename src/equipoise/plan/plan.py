@@ -2,11 +2,10 @@
 
 Stored form, UTF-8 JSON::
 
-    {"format": "equipoise-plan", "format_version": 1,
+    {"format": "equipoise-plan", "format_version": 2,
      "sha256": "<of the plan below, as compact JSON with sorted keys>",
      "plan": {"version": 3, "parent": 2, "planner": "kip", "reason": "...", "hash_seed": 42, "partitions": 4,
               "isolated": {"<fingerprint, 16 hexadecimal digits>": <partition>, ...},
-              "widths": {"<fingerprint of an isolated key>": <number of its shards>, ...},
               "tail": [<partition of tail group 0>, ...]}}
 """
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "equipoise-plan"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -56,7 +55,6 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     hash_seed: int
     partitions: int
     isolated: dict[_Hexadecimal, int]
-    widths: dict[_Hexadecimal, int]
     tail: list[int]
 
 
@@ -104,9 +102,6 @@ class Plan:
         Partition of each of the H tail groups; H is at least N.
     isolated
         Partition of each isolated fingerprint.
-    widths
-        Number of shards of isolated keys that are split, at least 2. Each shard is reduced to a partial buffer, and
-        the key's partition merges the buffers. Other keys are not split.
     version
         Number of this plan in its sequence of plans, from 0.
     planner
@@ -130,7 +125,6 @@ class Plan:
     partitions: int
     tail: NDArray[np.int32]
     isolated: Mapping[int, int]
-    widths: Mapping[int, int]
     version: int
     planner: str
     reason: str
@@ -143,7 +137,6 @@ class Plan:
         tail: ArrayLike,
         isolated: Mapping[int, int] | None = None,
         *,
-        widths: Mapping[int, int] | None = None,
         version: int = 0,
         planner: str = "manual",
         reason: str = "",
@@ -168,7 +161,6 @@ class Plan:
         object.__setattr__(self, "partitions", partitions)
         object.__setattr__(self, "tail", owners)
         object.__setattr__(self, "isolated", MappingProxyType(_checked(isolated or {}, partitions)))
-        object.__setattr__(self, "widths", MappingProxyType(_checked_widths(widths or {}, self.isolated)))
         object.__setattr__(self, "version", whole("version", version, 0))
         object.__setattr__(self, "planner", str(planner))
         object.__setattr__(self, "reason", str(reason))
@@ -204,13 +196,12 @@ class Plan:
         return np.mod(as_fingerprints(fingerprints), self.tail_groups)
 
     def same_routing(self, other: "Plan") -> bool:
-        """Return whether both plans have the same partitions, tail, isolated keys and shards."""
+        """Return whether both plans have the same partitions, tail and isolated keys."""
         return (
             self.partitions == other.partitions
             and self.hash_seed == other.hash_seed
             and np.array_equal(self.tail, other.tail)
             and self.isolated == other.isolated
-            and self.widths == other.widths
         )
 
     def __eq__(self, other: object) -> bool:
@@ -233,8 +224,7 @@ class Plan:
         Parameters
         ----------
         histogram
-            Shares of the hot keys. The rest is assumed to be spread evenly over the tail groups. A split key is drawn
-            whole, in the partition that merges it.
+            Shares of the hot keys. The rest is assumed to be spread evenly over the tail groups.
         """
         title = f"Plan {self.version} ({self.planner}) on {self.partitions} partitions"
         if histogram is None:
@@ -262,7 +252,6 @@ class Plan:
             "hash_seed": self.hash_seed,
             "partitions": self.partitions,
             "isolated": {fingerprint_text(key): partition for key, partition in self.isolated.items()},
-            "widths": {fingerprint_text(key): width for key, width in self.widths.items()},
             "tail": self.tail.tolist(),
         }
         head = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, "sha256": _checksum(body)}, indent=1)
@@ -288,7 +277,6 @@ class Plan:
             if _checksum(msgspec.to_builtins(body)) != file.sha256:
                 raise DamagedError(f"{source} does not match its checksum; restore it from a copy or plan anew")
             isolated = {_signed(int(key, 16)): partition for key, partition in body.isolated.items()}
-            widths = {_signed(int(key, 16)): width for key, width in body.widths.items()}
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DamagedError(
                 f"{source} is not a readable plan ({error}); restore it from a copy or plan anew"
@@ -297,7 +285,6 @@ class Plan:
             body.partitions,
             body.tail,
             isolated,
-            widths=widths,
             version=body.version,
             planner=body.planner,
             reason=body.reason,
@@ -338,16 +325,6 @@ def _checked(isolated: Mapping[int, int], partitions: int) -> dict[int, int]:
             )
         ordered[number] = target
     return dict(sorted(ordered.items()))
-
-
-def _checked_widths(widths: Mapping[int, int], isolated: Mapping[int, int]) -> dict[int, int]:
-    for key, width in widths.items():
-        whole("the number of shards of a key", width, 2)
-        if key not in isolated:
-            raise InvalidArgumentError(
-                f"key {fingerprint_text(int(key))} has {width} shards but is not isolated; isolate it, too"
-            )
-    return {int(key): int(widths[key]) for key in sorted(widths)}
 
 
 def _compact(value: object, *, order: Literal["sorted"] | None = None) -> str:

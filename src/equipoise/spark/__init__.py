@@ -12,14 +12,15 @@ from equipoise.requirements import require_pyspark
 require_pyspark()
 
 from equipoise.spark._balance import balance
-from equipoise.spark.batch.advice import Action, Advice, Operation
+from equipoise.spark.batch.advice import Operation
 from equipoise.spark.batch.cogroups import BalancedCogroups
 from equipoise.spark.batch.groups import BalancedGroups
 from equipoise.spark.batch.reduction import PartialFunction
 from equipoise.spark.batch.report import Report, Strategy, advise, profile
 from equipoise.spark.batch.skew_join import Join, join
-from equipoise.spark.batch.split_plan import SplitPlan
+from equipoise.spark.rows.advice import Action, Advice
 from equipoise.spark.rows.aggregator import Aggregator
+from equipoise.spark.rows.routing import SplitPlan
 
 if TYPE_CHECKING:
     from equipoise.spark.prompt.query import microbatch, read_batches

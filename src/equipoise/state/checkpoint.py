@@ -82,7 +82,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that users have set for a running query, which reads them after every batch.
+    """Settings that users have set for a running query, which reads them before every batch.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class Checkpoint:
         return self._read(_OVERRIDES, Overrides) if self.storage.exists(_OVERRIDES) else Overrides()
 
     def override(self, overrides: Overrides) -> None:
-        """Set overrides; the query reads them after its next batch."""
+        """Set overrides; the query reads them before its next batch."""
         self.storage.write(_OVERRIDES, seal(_OVERRIDES, _FORMATS[_OVERRIDES], msgspec.to_builtins(overrides)))
 
     def is_delivered(self, commit: Commit) -> bool:

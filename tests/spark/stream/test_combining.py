@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from equipoise import Plan, UserFunctionError, fingerprint
+from equipoise import UserFunctionError, fingerprint
 from equipoise.adapt import Combine, Policy
 from equipoise.readable import fingerprint_text
 from equipoise.spark import Aggregator, LocalQuery, batch_log, read_state
@@ -221,16 +221,6 @@ def test_a_failing_reduce_of_a_combined_key_names_the_key(tmp_path):
     assert f"fingerprint {fingerprint_text(key)} in batch 3" in str(failure.value)
     assert f'with where("xxhash64(k) = {key}")' in str(failure.value)
     running.process(batch("a", 0.7, seed=9))
-
-
-def test_a_plan_that_splits_needs_the_key_isolated():
-    with pytest.raises(ValueError, match="has 2 shards but is not isolated"):
-        Plan(2, [0, 1], {}, widths={7: 2})
-    with pytest.raises(ValueError, match="the number of shards of a key"):
-        Plan(2, [0, 1], {7: 0}, widths={7: 1})
-    plan = Plan(2, [0, 1], {7: 0, -3: 1}, widths={7: 2})
-    assert Plan.from_json(plan.to_json()) == plan
-    assert not plan.same_routing(Plan(2, [0, 1], {7: 0, -3: 1}))
 
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))

@@ -126,7 +126,7 @@ COUNT = StructType([StructField("n", LongType())])
 def local(func, timeout="NoTimeout", **options):
     processor = group_state_processor(func, COUNT, timeout, ROWS.names)
     mode = group_state_time_mode(timeout)
-    return LocalQuery(processor, key="k", inputSchema=ROWS, outputSchema=REPORTED, timeMode=mode, **options)
+    return LocalQuery(processor, key="k", inputSchema=ROWS, outputStructType=REPORTED, timeMode=mode, **options)
 
 
 def frame(*keys):

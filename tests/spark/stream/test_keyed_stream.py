@@ -2,6 +2,7 @@
 """``balance`` on a stream: pyspark's methods with pyspark's signatures, and refusals with the way out."""
 
 import inspect
+import re
 import sys
 
 import pandas as pd
@@ -13,7 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from equipoise import InvalidArgumentError
 from equipoise.adapt import Elastic, Policy
-from equipoise.spark import Aggregator, KeyedStream, balance
+from equipoise.spark import Action, Aggregator, KeyedStream, balance
 from equipoise.spark.stream.options import StreamOptions
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -108,25 +109,38 @@ def test_aggregates_by_name_keep_running(feed, begin, collected, tmp_path):
     assert [tuple(row) for row in collected.rows] == [("a", 2), ("b", 1), ("a", 3)]
 
 
+def facts_of(capsys):
+    """The facts that ``explain()`` has printed, by their names."""
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "== Keyed stream =="
+    return dict(re.split("  +", line, maxsplit=1) for line in lines)
+
+
 def test_a_stream_says_what_it_is_going_to_do(rates, capsys):
     groups = balance(rates, "k", "v", numPartitions=4, orderBy="t", targetSeconds=2)
     assert groups.plan.partitions == 4
     assert not groups.plan.isolated
-    assert groups.advice.startswith("start with plain hash, look at the keys of a batch")
+    assert groups.advice.reason.startswith("look at the keys of the first batch, and of later ones where that pays")
     groups.explain()
-    shown = capsys.readouterr().out
-    for line in ("Keyed stream by k, v", "partitions: 4", "sorted by: t", "target: 2 s", groups.advice):
-        assert line in shown
-    assert "Keyed stream by k, v" in groups._repr_html_()
+    facts = facts_of(capsys)
+    assert facts.pop("advice") == str(groups.advice)
+    assert facts.items() >= {"partitions": "4", "rows of a key": "sorted by t", "target": "2 s for each batch"}.items()
+    assert facts["key"].startswith("k, v")
+    assert "<caption>Keyed stream</caption>" in groups._repr_html_()
     assert "&#x27;hash&#x27;" in balance(rates, "k", placement="hash")._repr_html_()
     elastic = balance(rates, "k", numPartitions=64, elastic=Elastic(2, 16), policy=Policy("advise"))
-    assert "16 at the start, between 2 and 16 by the load" in str(elastic)
-    assert "report better plans without using them" in elastic.advice
+    elastic.explain()
+    assert facts_of(capsys)["partitions"] == "16 at the start, between 2 and 16 by the load"
+    assert "report better plans without using them" in elastic.advice.reason
+    assert elastic.advice.action is Action.MEASURE
+    assert balance(rates, "k", placement="hash").advice.action is Action.NOTHING
     made = groups.transformWithStateInPandas(Total(), "k long, v long", "update", "none").where("v > 1")
     made.explain()
-    shown = capsys.readouterr().out
-    for line in ("operator: Total, time mode none", "transformations of the output: 1", "struct<k:bigint,v:bigint>"):
-        assert line in shown
+    facts = facts_of(capsys)
+    assert facts["operator"] == "Total, time mode none"
+    assert facts["transformations"].startswith("1, ")
+    assert facts["output"] == "struct<k:bigint,v:bigint>"
+    assert (str(made.advice), made.plan) == (str(groups.advice), groups.plan)
 
 
 class Count(Aggregator):

@@ -196,7 +196,7 @@ def test_a_new_query_goes_on_where_the_last_ended(tmp_path):
     assert query.plan.partitions == 7
 
 
-def test_wishes_are_followed(tmp_path):
+def test_overrides_are_followed(tmp_path):
     query = summing(tmp_path, numPartitions=4)
     query.process(frame(("a", 1)))
     query.rescale(2)

@@ -1,5 +1,8 @@
 """A checkpoint is given back when its query is known to have ended, and not before."""
 
+import copy
+import pickle
+
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -44,3 +47,14 @@ def test_a_checkpoint_is_released_when_the_query_is_known_to_have_ended(tmp_path
     assert tenancy(storage) == reported
     assert not is_active_here(epoch.owner)
     assert claim(storage, is_active_here).number == 2  # a lost one is taken over, and fenced off
+
+
+def test_a_copy_of_a_query_and_one_whose_start_failed_have_no_query_instead_of_recursing(tmp_path):
+    epoch = claim(Storage(str(tmp_path)), lambda _: False)
+    query = StatefulQuery(Spark(None, False), [epoch], None, bool)
+    query._releasing.join()
+    assert copy.copy(query).isActive is False
+    with pytest.raises(AttributeError, match="'StatefulQuery' object has no attribute 'query'"):
+        StatefulQuery.__new__(StatefulQuery).isActive  # noqa: B018 - reading it raises
+    with pytest.raises(TypeError, match="pickle"):  # its thread and its lock
+        pickle.dumps(query)

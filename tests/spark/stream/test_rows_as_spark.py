@@ -213,7 +213,7 @@ class Values(StatefulProcessor):
 
 
 def local(processor, **options):
-    return LocalQuery(processor, key="k", inputSchema=NUMBERS, outputSchema=TEXTS, form="rows", **options)
+    return LocalQuery(processor, key="k", inputSchema=NUMBERS, outputStructType=TEXTS, form="rows", **options)
 
 
 def test_a_key_that_spans_record_batches_is_one_iterator_of_rows():

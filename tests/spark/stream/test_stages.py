@@ -61,7 +61,9 @@ def open_both(tmp_path):
     """Open the query; the second operator counts the changes of totals by parity."""
 
     def opened(**options):
-        then = [LocalOperator(processor=Count(tmp_path / "trouble"), key="odd", outputSchema=COUNTS, numPartitions=3)]
+        then = [
+            LocalOperator(processor=Count(tmp_path / "trouble"), key="odd", outputStructType=COUNTS, numPartitions=3)
+        ]
         checkpoint = str(tmp_path / "cp")
         return LocalQuery(Total(), "k", ROWS, TOTALS, checkpoint, numPartitions=2, tailGroups=8, then=then, **options)
 
@@ -89,8 +91,8 @@ def test_rows_pass_both_operators(open_both):
     with open_both() as query:
         assert [found(query.process(given(batch))) for batch in range(3)] == EXPECTED
         assert query.state() == {("a",): {"buffer": (3,)}, ("b",): {"buffer": (7,)}, ("c",): {"buffer": (1,)}}
-        assert query.state(operator=2) == {(False,): {"buffer": (1,)}, (True,): {"buffer": (4,)}}
-        assert query.state(2, operator=2) == {(False,): {"buffer": (1,)}, (True,): {"buffer": (3,)}}
+        assert query.state(stage=2) == {(False,): {"buffer": (1,)}, (True,): {"buffer": (4,)}}
+        assert query.state(2, stage=2) == {(False,): {"buffer": (1,)}, (True,): {"buffer": (3,)}}
 
 
 def test_a_second_operator_that_fails_runs_the_batch_when_it_is_corrected(open_both, stages, tmp_path):

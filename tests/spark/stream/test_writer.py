@@ -48,7 +48,7 @@ def counts(spark):
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda writer: writer.foreach(print), r"foreach hands over single rows, .*use foreachBatch\(f\)"),
+        (lambda writer: writer.foreach(print), r"foreach\(f\) is not supported, .*use foreachBatch\(f\)"),
         (lambda writer: writer.partitionBy("k"), r"partitionBy\(k\) rewrites files, .*foreachBatch"),
         (lambda writer: writer.start("out", partitionBy=["k", "n"]), r"partitionBy\(k, n\) rewrites files"),
         (lambda writer: writer.outputMode("complete"), "outputMode 'complete' delivers the rows of all keys .*update"),

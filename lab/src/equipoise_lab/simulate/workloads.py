@@ -15,6 +15,7 @@ from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MissingPackageError
 from equipoise.hashing import fingerprint, fingerprints, seeded_hashes
 from equipoise.microbatch.zipf import sample, zipf_shares
+from equipoise.requirements import missing_text
 
 
 def shifted_power_law_shares(keys: int, exponent: float, shift: float) -> NDArray[np.float64]:
@@ -188,9 +189,7 @@ def load_parquet_keys(
     try:
         import pyarrow.parquet as pq  # noqa: PLC0415 - an optional package
     except ImportError as error:
-        raise MissingPackageError(
-            "reading Parquet needs pyarrow, which is not installed; run: pip install 'equipoise[spark]'"
-        ) from error
+        raise MissingPackageError(missing_text("reading Parquet", "pyarrow", "dashboard")) from error
     wanted = [column] if weight is None else [column, weight]
     present = pq.ParquetDataset(path).schema.names
     missing = [name for name in wanted if name not in present]

@@ -60,7 +60,7 @@ function drawTiles() {
   }
   if (snapshot.plan) {
     const plan = snapshot.plan;
-    tile("Plan", number(plan.version), `${plan.isolated_keys} isolated, ${plan.split_keys} split`);
+    tile("Plan", number(plan.version), `${plan.isolated_keys} isolated`);
   }
   byId("tiles").replaceChildren(...tiles);
 }
@@ -170,11 +170,11 @@ function drawSource() {
 function drawHotKeys() {
   const keys = snapshot.hot_keys;
   const most = Math.max(...keys.map((each) => each.share), 1e-9);
-  byId("hot-note").textContent = keys.length ? "Share of the load, partition in the next batch, and since which batch a key is isolated or among the hottest." : "No hot key yet.";
+  byId("hot-note").textContent = keys.length ? "Share of the load, partition in the last batch, and since which batch a key is isolated or among the hottest." : "No hot key yet.";
   fill(byId("hot"), keys.length ? ["Key", "Share", "Partition", "Placed", "Since"] : [], keys.map((each) => {
     const bar = shape("svg", { class: "share", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, shape("rect", { class: "bar rows", width: (100 * each.share) / most, height: 10 }));
-    const placed = each.shards > 1 ? `split in ${each.shards}` : each.isolated ? "isolated" : "in its group";
-    const since = each.age === 0 ? "next batch" : `${each.since}${each.earlier ? " or before" : ""}, for ${each.age}`;
+    const placed = each.isolated ? "isolated" : "in its group";
+    const since = `${each.since}${each.earlier ? " or before" : ""}, for ${each.age}`;
     return [element("td", { class: "key" }, each.key), element("td", {}, bar, percent(each.share)), each.partition, placed, since];
   }));
 }
@@ -183,12 +183,12 @@ function drawPlan() {
   const plan = snapshot.plan;
   const facts = !plan ? [] : [
     ["Version", plan.parent === null ? plan.version : `${plan.version}, after ${plan.parent}`], ["Made by", plan.planner], ["Why", plan.reason],
-    ["Partitions", plan.partitions], ["Tail groups", number(plan.tail_groups)], ["Isolated keys", plan.isolated_keys], ["Split keys", plan.split_keys],
+    ["Partitions", plan.partitions], ["Tail groups", number(plan.tail_groups)], ["Isolated keys", plan.isolated_keys],
     ["Overrides", plan.overrides === null ? "none: the load decides" : plan.overrides],
   ];
   byId("plan").replaceChildren(...(plan ? facts : [["", "No plan yet."]]).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   byId("plan-details").hidden = !plan || !plan.isolated.length;
-  table("plan", ["Key", "Partition", "Shards"], () => (plan ? plan.isolated : []).map((each) => [element("td", { class: "key" }, each.key), each.partition, each.shards]));
+  table("plan", ["Key", "Partition"], () => (plan ? plan.isolated : []).map((each) => [element("td", { class: "key" }, each.key), each.partition]));
 }
 
 function drawDecisions() {

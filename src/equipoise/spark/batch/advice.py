@@ -6,7 +6,6 @@ whole, the hottest key if that takes longer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -16,8 +15,9 @@ from equipoise.errors import InvalidArgumentError
 from equipoise.metrics import makespan
 from equipoise.plan import Plan
 from equipoise.readable import key_text
-from equipoise.spark.batch.explained import Explained, Facts
-from equipoise.spark.batch.split_plan import SplitPlan
+from equipoise.spark.rows.advice import Action, Advice
+from equipoise.spark.rows.explained import Facts
+from equipoise.spark.rows.routing import SplitPlan
 from equipoise.split.shards import shards_text
 
 WORTH_IT = 1.1
@@ -26,18 +26,7 @@ WORTH_IT = 1.1
 OVERPARTITIONING = (2, 4, 8, 16)
 """Multiples of the number of partitions under Spark's hash that plans are compared with."""
 
-_WAYS = {"hash": "Spark's hash", "whole": "keys placed whole", "split": "hot keys in shards"}
 _SHOWN = 10  # keys
-
-
-class Action(Enum):
-    """Recommendation about the skew of a key."""
-
-    NOTHING = "do nothing"
-    ISOLATE = "isolate the hot keys"
-    SPLIT = "split the hot keys"
-    BROADCAST = "broadcast one side"
-    MORE_PARTITIONS = "use more partitions"
 
 
 class Operation(Enum):
@@ -64,51 +53,6 @@ class Operation(Enum):
         except ValueError:
             names = ", ".join(each.value for each in cls)
             raise InvalidArgumentError(f"no advice on operation {given!r}; choose one of {names}") from None
-
-
-@dataclass(frozen=True, eq=False)
-class Advice(Explained):
-    """One recommendation, with its reason and the numbers behind it.
-
-    Parameters
-    ----------
-    action
-        What to do.
-    reason
-        Why, in a sentence with the decisive numbers.
-    numbers
-        All figures that were compared, by name: ``hottest_share``, the share of the hottest key, and the time over
-        ideal of each way: ``hash_over_ideal`` for Spark's hash, ``whole_over_ideal`` for keys placed whole by a plan,
-        ``split_over_ideal`` for a plan with hot keys in shards, ``hash_x2_over_ideal`` and so on for Spark's hash with
-        a multiple of the partitions; ``load_error``, the expected error of the load of the fullest partition, as a
-        share of an even load.
-    plan
-        The plan that the numbers are about; ``None`` if none was made.
-    """
-
-    action: Action
-    reason: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    plan: Plan | SplitPlan | None = field(default=None, repr=False)
-
-    @property
-    def advice(self) -> "Advice":
-        """The advice itself, as the other verbs' results have it."""
-        return self
-
-    def with_number(self, name: str, value: float) -> "Advice":
-        """Return the advice with one more figure."""
-        return replace(self, numbers={**self.numbers, name: value})
-
-    def __str__(self) -> str:
-        return f"{self.action.value}: {self.reason}"
-
-    @property
-    def _title(self) -> str:
-        return "Advice"
-
-    def _facts(self, *, measure: bool) -> Facts:  # noqa: ARG002 - everything is known
-        return [("advice", str(self)), *number_facts(self.numbers)]
 
 
 def advice_for(
@@ -202,24 +146,6 @@ def time_over_ideal(loads: NDArray[np.float64], slots: int, hottest: float | Non
 def ideal_time(slots: int, hottest: float | None) -> float:
     """Return the shortest possible time, as a share of the time of all work on one slot."""
     return max(1 / slots, hottest or 0.0)
-
-
-def number_facts(numbers: Mapping[str, float]) -> Facts:
-    """Return the numbers of an advice as facts to show."""
-    facts = []
-    if "hottest_share" in numbers:
-        facts.append(("hottest key", f"{numbers['hottest_share']:.1%} of the load"))
-    times = [f"{_way(name)} {value:.2f}" for name, value in numbers.items() if name.endswith("_over_ideal")]
-    if times:
-        facts.append(("time over ideal", ", ".join(times)))
-    if numbers.get("load_error"):
-        facts.append(("error", f"{numbers['load_error']:.1%} of an even partition, for the load of the fullest one"))
-    return facts
-
-
-def _way(name: str) -> str:
-    way, _, factor = name.removesuffix("_over_ideal").partition("_x")
-    return _WAYS[way] + (f" x{factor}" if factor else "")
 
 
 def shard_facts(plan: SplitPlan, side_of: Mapping[int, str] | None = None) -> Facts:

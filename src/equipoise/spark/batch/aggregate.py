@@ -21,16 +21,17 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.plan import Plan, uniform_plan
 from equipoise.readable import count_text
-from equipoise.spark.batch.advice import Action, Advice, Operation
+from equipoise.spark.batch.advice import Operation
 from equipoise.spark.batch.look import Look
 from equipoise.spark.batch.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
-from equipoise.spark.batch.split_plan import Split, SplitPlan
+from equipoise.spark.batch.split_plan import Split
+from equipoise.spark.rows.advice import Action, Advice
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP
 from equipoise.spark.rows.keyed_frames import KeyedFrames, KeyedTables
 from equipoise.spark.rows.keys import Key, named_key
 from equipoise.spark.rows.pandas_rows import KeyFrames, key_shower
-from equipoise.spark.rows.routing import next_shard
+from equipoise.spark.rows.routing import SplitPlan, next_shard
 from equipoise.spark.rows.runs import cut
 from equipoise.spark.rows.schemas import SparkSchemas, require_storable
 from equipoise.spark.rows.user_functions import traced

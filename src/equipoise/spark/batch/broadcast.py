@@ -7,8 +7,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from equipoise.readable import size_text
-from equipoise.spark.batch.advice import Action, Advice
+from equipoise.spark.rows.advice import Action, Advice
 from equipoise.spark.rows.analysis import physical_plan
+from equipoise.spark.rows.worker_options import bytes_of
+
+_THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 
 _JOIN = re.compile(
     r"\b(?:Broadcast(?:HashJoin|NestedLoopJoin)\b.*?\bBuild(Left|Right)\b|SortMergeJoin|ShuffledHashJoin)"
@@ -30,8 +33,7 @@ def broadcast_advice(df: DataFrame, rows: int, name: str) -> Advice | None:
     name
         ``"left"`` or ``"right"``.
     """
-    text = df.sparkSession.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760") or "10485760"
-    threshold = bytes_of(text)
+    threshold = bytes_of(_THRESHOLD, df.sparkSession.conf.get(_THRESHOLD, "10485760") or "10485760")
     if threshold <= 0 or rows > threshold // _least_bytes(df.schema):
         return None
     positions = [str(place) for place in range(len(df.columns))]  # two columns may have the same name
@@ -42,7 +44,7 @@ def broadcast_advice(df: DataFrame, rows: int, name: str) -> Advice | None:
         return None
     return Advice(
         Action.BROADCAST,
-        f"the {name} side has {rows:,} rows, about {size_text(size)}, under spark.sql.autoBroadcastJoinThreshold "
+        f"the {name} side has {rows:,} rows, about {size_text(size)}, under {_THRESHOLD} "
         f"({size_text(threshold)}); with a broadcast nothing is shuffled",
         {"broadcast_rows": float(rows), "broadcast_bytes": float(size), "threshold_bytes": float(threshold)},
     )
@@ -52,21 +54,6 @@ def broadcast_by_spark(joined: DataFrame) -> str | None:
     """Return the side of the topmost join of a query that Spark plans to broadcast; ``None`` for none. Runs no job."""
     found = _JOIN.search(physical_plan(joined))
     return found[1].lower() if found is not None and found[1] else None
-
-
-def bytes_of(text: str) -> int:
-    """Return a size as Spark writes it: plain bytes, or with a binary unit such as 10MB or 10m.
-
-    Examples
-    --------
-    >>> bytes_of("10485760") == bytes_of("10MB") == bytes_of("10m")
-    True
-    """
-    units = {"k": 10, "m": 20, "g": 30, "t": 40}
-    lowered = text.strip().lower().removesuffix("b")
-    if lowered and lowered[-1] in units:
-        return int(lowered[:-1]) << units[lowered[-1]]
-    return int(lowered)
 
 
 def _measured_bytes(schema: StructType) -> Column:

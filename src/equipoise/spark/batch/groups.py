@@ -12,21 +12,21 @@ from pyspark.sql.types import StructType
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan import Plan
 from equipoise.readable import count_text, key_text
-from equipoise.spark.batch.advice import Advice, number_facts
 from equipoise.spark.batch.aggregate import Aggregation, aggregation
 from equipoise.spark.batch.cogroups import BalancedCogroups, without_partition
-from equipoise.spark.batch.explained import Explained, Facts
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.look import Look
 from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.batch.reduction import PartialFunction
 from equipoise.spark.batch.sample import warn_caller
 from equipoise.spark.batch.split_plan import Split
+from equipoise.spark.rows.advice import Advice, number_facts
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.analysis import physical_plan
 from equipoise.spark.rows.columns import PARTITION
+from equipoise.spark.rows.explained import Explained, Facts
 from equipoise.spark.rows.keys import Key, resolve_key
-from equipoise.spark.rows.routing import partition_column
+from equipoise.spark.rows.routing import SplitPlan, partition_column
 from equipoise.split import Splitter
 from equipoise.split.shards import shards_text
 
@@ -151,7 +151,7 @@ class BalancedGroups(Explained):
             here, there = ", ".join(self.key.types), ", ".join(key.types)
             raise MismatchError(f"the key here is of type ({here}), there ({there}); cast one to the other's type")
         return BalancedCogroups(
-            lambda: ((self._look.source, self.key), (source, key)), self._placing_plan, self._note_placed
+            self, lambda: ((self._look.source, self.key), (source, key)), self._placing_plan, self._note_placed
         )
 
     # ---- what equipoise adds ----
@@ -220,9 +220,16 @@ class BalancedGroups(Explained):
         return partition_column(plan, self.key.fingerprint)
 
     @property
-    def plan(self) -> Plan | None:
-        """The plan; measures the loads first. ``None`` for ``placement="hash"`` and the mode ``"observe"``."""
-        return self._look.plan
+    def plan(self) -> Plan | SplitPlan | None:
+        """The plan of the operation called last, or of ``applyInPandas`` before any; measures the loads first.
+
+        After an ``aggregate`` that splits keys it is a ``SplitPlan``. ``None`` for ``placement="hash"``, the mode
+        ``"observe"`` and an ``aggregate`` with a splitter.
+        """
+        if self._aggregation is None or not self._options.places_keys:
+            return self._look.plan
+        made = self._aggregation.plan
+        return made.plan if made is not None and not made.widths else made
 
     @property
     def loads(self) -> KeyLoads | None:

@@ -12,14 +12,16 @@ from pyspark.sql import DataFrame
 
 from equipoise.plan import Plan, uniform_plan
 from equipoise.readable import count_text
-from equipoise.spark.batch.advice import OVERPARTITIONING, Advice, Operation, advice_for
+from equipoise.spark.batch.advice import OVERPARTITIONING, Operation, advice_for
 from equipoise.spark.batch.key_loads import KeyLoads, hash_over_fine_groups
 from equipoise.spark.batch.load_record import LoadRecord, Recorder
 from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.batch.sample import Rows, Sample, measured_or, resolve_weight, take_sample
-from equipoise.spark.batch.split_plan import Split, SplitPlan, plan_split
+from equipoise.spark.batch.split_plan import Split, plan_split
+from equipoise.spark.rows.advice import Advice
 from equipoise.spark.rows.cluster import slot_count
 from equipoise.spark.rows.keys import Key
+from equipoise.spark.rows.routing import SplitPlan
 
 _T = TypeVar("_T")
 

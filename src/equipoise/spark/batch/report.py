@@ -14,12 +14,13 @@ from equipoise.metrics import load_imbalance, lower_bound, makespan
 from equipoise.pictures import partition_bars
 from equipoise.plan import KIP, PLANNERS, Plan
 from equipoise.readable import count_text, fingerprint_text, key_text
-from equipoise.spark.batch.advice import OVERPARTITIONING, Action, Advice, Operation, ideal_time
-from equipoise.spark.batch.explained import Explained, Facts, text_table
+from equipoise.spark.batch.advice import OVERPARTITIONING, Operation, ideal_time
 from equipoise.spark.batch.look import Look
 from equipoise.spark.batch.options import BatchOptions, Sampling, batch_planner
 from equipoise.spark.batch.sample import Sample
 from equipoise.spark.batch.skew_join import join
+from equipoise.spark.rows.advice import Action, Advice
+from equipoise.spark.rows.explained import Explained, Facts, text_table
 from equipoise.spark.rows.keys import Key, KeyLike, grouping_columns, resolve_key
 
 if TYPE_CHECKING:

@@ -17,17 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 from equipoise.adapt import Policy
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.readable import count_text
-from equipoise.spark.batch.advice import WORTH_IT, Action, Advice, Operation, advice_for, number_facts, shard_facts
+from equipoise.spark.batch.advice import WORTH_IT, Operation, advice_for, shard_facts
 from equipoise.spark.batch.broadcast import broadcast_advice, broadcast_by_spark
-from equipoise.spark.batch.explained import Explained, Facts
 from equipoise.spark.batch.join_sizes import LEFT, RIGHT, SIDES, JoinSizes, JoinType, SampledSide, join_type
 from equipoise.spark.batch.options import BatchOptions, Sampling
 from equipoise.spark.batch.sample import Rows, measured_or, resolve_weight, take_samples
-from equipoise.spark.batch.split_plan import Split, SplitPlan, plan_split
+from equipoise.spark.batch.split_plan import Split, plan_split
+from equipoise.spark.rows.advice import Action, Advice, number_facts
 from equipoise.spark.rows.cluster import slot_count
 from equipoise.spark.rows.columns import FINGERPRINT, PARTITION, SHARD
+from equipoise.spark.rows.explained import Explained, Facts
 from equipoise.spark.rows.keys import Key, resolve_key
-from equipoise.spark.rows.routing import next_shard, width_column
+from equipoise.spark.rows.routing import SplitPlan, next_shard, width_column
 from equipoise.split.shards import shards_text
 
 _log = logging.getLogger(__name__)

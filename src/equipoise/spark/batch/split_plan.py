@@ -1,19 +1,12 @@
-"""A plan with hot keys in shards, and the expressions that send each row to one of them."""
+"""Plan with hot keys in as few shards as make the partitions even."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.errors import InvalidArgumentError
-from equipoise.metrics import makespan
-from equipoise.plan import Plan, Planner
+from equipoise.plan import Planner
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.sample import warn_caller
-from equipoise.spark.rows.routing import partition_column, width_column
+from equipoise.spark.rows.routing import SplitPlan
 from equipoise.split.shards import HOT, ladder
 
 Split = str | int | Callable[[float, int], int] | None
@@ -24,52 +17,6 @@ InShards = Callable[[KeyLoads, Mapping[int, int]], KeyLoads]
 
 GOOD_ENOUGH = 1.02
 """Time over ideal at which no more shards are tried."""
-
-
-@dataclass(frozen=True, eq=False)
-class SplitPlan:
-    """Placement of keys and of shards of keys.
-
-    Parameters
-    ----------
-    plan
-        Plan of whole keys, and of shards by their own fingerprints.
-    widths
-        Number of shards, at least 2, of each key that is split, by its fingerprint.
-    loads
-        Predicted load of each partition, as a share of the load of whole keys.
-    """
-
-    plan: Plan
-    widths: Mapping[int, int]
-    loads: NDArray[np.float64]
-
-    def time(self, slots: int) -> float:
-        """Return the predicted time on the slots, as a multiple of an even share of the work of whole keys."""
-        return makespan(self.loads, slots) * slots
-
-    def width(self, fingerprint: Column) -> Column:
-        """Return the number of shards of the key of each row."""
-        return width_column(self.widths, fingerprint)
-
-    def shard(self, fingerprint: Column, number: Column) -> Column:
-        """Return the fingerprint of a shard; that of the key if the key is whole.
-
-        Parameters
-        ----------
-        fingerprint
-            Fingerprint of the key.
-        number
-            Number of the shard, an INT below the width of the key.
-        """
-        if not self.widths:
-            return fingerprint
-        split = F.xxhash64(fingerprint, number.cast("bigint"))
-        return F.when(self.width(fingerprint) > 1, split).otherwise(fingerprint)
-
-    def partition(self, shard: Column) -> Column:
-        """Return the partition of a key or a shard, by its fingerprint."""
-        return partition_column(self.plan, shard)
 
 
 def plan_split(

@@ -18,7 +18,7 @@ from equipoise.spark.prompt.windows import WindowProcessor, WindowRunner
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.cluster import partition_count
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
-from equipoise.spark.rows.keys import resolve_key
+from equipoise.spark.rows.keys import KeyLike, grouping_columns, resolve_key
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.options import StreamOptions
@@ -29,11 +29,10 @@ from equipoise.spark.stream.user_code import TaskCode, UserCode
 
 def microbatch(
     stream: DataFrame,
-    key: str | list[str],
+    *key: KeyLike,
     reduce: Aggregator,
-    outputSchema: StructType | str,  # noqa: N803 - Spark's own name
+    outputStructType: StructType | str,  # noqa: N803 - Spark's own name
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
-    *,
     spool: str | None = None,
     map: Callable[[DataFrame], DataFrame] | None = None,  # noqa: A002 - the name of the stage
     interval: str | float = 1.0,
@@ -55,11 +54,11 @@ def microbatch(
     ----------
     stream
         A stream of ``spark.readStream.format("equipoise")``. Other streams work too, without plans made in advance.
-    key
+    *key
         Key column or columns, as in the source's option.
     reduce
         An ``Aggregator`` with ``merge``; with ``inverse``, windows subtract the rows that leave them.
-    outputSchema
+    outputStructType
         Schema of the rows that ``finish`` returns.
     numPartitions
         Partitions of the state; default ``spark.sql.shuffle.partitions``.
@@ -99,7 +98,7 @@ def microbatch(
     step = 1 if slide is None else _batches("slide", slide, seconds)
     if length is not None and step > length:
         raise InvalidArgumentError(f"a slide of {slide} skips rows: the window is {window}; slide by less")
-    resolved = resolve_key(stream, key, streaming=True)
+    resolved = resolve_key(stream, grouping_columns(key), streaming=True)
     schemas = SparkSchemas(stream.sparkSession)
     schema = schemas.parsed(reduce.bufferSchema)
     stages = Stages(reduce, schema, map, combine, allocation)
@@ -113,7 +112,7 @@ def microbatch(
         cache=cache,
         retain=retain,
     )
-    columns = schemas.arrow(outputSchema).names
+    columns = schemas.arrow(outputStructType).names
     processor: Any = reduce if length is None else WindowProcessor(reduce, schema, length, step)
     code = UserCode(schemas, processor, columns, "none")
     if length is not None:
@@ -125,7 +124,7 @@ def microbatch(
         resolved,
         options,
         code,
-        outputSchema,
+        outputStructType,
         visit_every=every,
         reduction=PlannedReduction(stages, source, tasks, every),
         source=source if spool is not None or BUCKET in stream.columns else None,

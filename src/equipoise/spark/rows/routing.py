@@ -9,6 +9,7 @@ the query, so a plan of any size costs one small message under Connect and nothi
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.hashing import FINGERPRINT_SEED
+from equipoise.metrics import makespan
 from equipoise.plan import Plan
 from equipoise.plan.lookup import COMPARED, literal, lookup_table
 
@@ -106,3 +108,54 @@ def _array(values: Sequence[int] | NDArray[np.generic], element: str) -> Column:
 
 def _modulo(value: Column, divisor: int) -> Column:
     return F.pmod(value, F.lit(divisor).cast("bigint")).cast("int")
+
+
+@dataclass(frozen=True, eq=False)
+class SplitPlan:
+    """Placement of keys and of shards of keys.
+
+    Parameters
+    ----------
+    plan
+        Plan of whole keys, and of shards by their own fingerprints.
+    widths
+        Number of shards, at least 2, of each key that is split, by its fingerprint.
+    loads
+        Predicted load of each partition, as a share of the load of whole keys.
+    """
+
+    plan: Plan
+    widths: Mapping[int, int]
+    loads: NDArray[np.float64]
+
+    @property
+    def partitions(self) -> int:
+        """N, the number of partitions."""
+        return self.plan.partitions
+
+    def time(self, slots: int) -> float:
+        """Return the predicted time on the slots, as a multiple of an even share of the work of whole keys."""
+        return makespan(self.loads, slots) * slots
+
+    def width(self, fingerprint: Column) -> Column:
+        """Return the number of shards of the key of each row."""
+        return width_column(self.widths, fingerprint)
+
+    def shard(self, fingerprint: Column, number: Column) -> Column:
+        """Return the fingerprint of a shard; that of the key if the key is whole.
+
+        Parameters
+        ----------
+        fingerprint
+            Fingerprint of the key.
+        number
+            Number of the shard, an INT below the width of the key.
+        """
+        if not self.widths:
+            return fingerprint
+        split = F.xxhash64(fingerprint, number.cast("bigint"))
+        return F.when(self.width(fingerprint) > 1, split).otherwise(fingerprint)
+
+    def partition(self, shard: Column) -> Column:
+        """Return the partition of a key or a shard, by its fingerprint."""
+        return partition_column(self.plan, shard)

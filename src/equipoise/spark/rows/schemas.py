@@ -77,7 +77,7 @@ def require_storable(schema: dict[str, Any]) -> None:
         for kind in _simple_types(field["type"]):
             if re.fullmatch(_STORABLE, kind) is None:
                 raise InvalidArgumentError(
-                    f"outputSchema: column {field['name']!r} has the type {kind}, which outputs cannot have; "
+                    f"outputStructType: column {field['name']!r} has the type {kind}, which outputs cannot have; "
                     "give it as string or binary, and cast it in the sink"
                 )
 

@@ -48,7 +48,7 @@ class WorkerOptions:
 
         return cls(
             frame_rows=int(spark.conf.get(_ROWS, "10000") or 0),
-            frame_bytes=bytes_of(spark.conf.get(_BYTES, "64m") or "64m"),
+            frame_bytes=bytes_of(_BYTES, spark.conf.get(_BYTES, "64m") or "64m"),
             columns_by_name=flag(_BY_NAME, default=True),
             safe_casts=flag(_SAFE, default=True),
             int_to_decimal=flag(_INT_TO_DECIMAL, default=False),
@@ -67,15 +67,22 @@ class WorkerOptions:
         return max(1, min(rows, -int(-self.frame_bytes // row_bytes)))
 
 
-def bytes_of(text: str) -> int:
-    """Return a size as Spark reads it.
+def bytes_of(name: str, text: str) -> int:
+    """Return the bytes of a setting of the session, as Spark reads it.
+
+    Parameters
+    ----------
+    name
+        Name of the setting, for the error message.
+    text
+        Number of bytes, or a number with a binary unit such as ``64m`` or ``64MB``; may be below 0.
 
     Examples
     --------
-    >>> bytes_of("2"), bytes_of("64MB"), bytes_of("1k")
-    (2, 67108864, 1024)
+    >>> [bytes_of("spark.size", text) for text in ("2", "64MB", "1k", "-1")]
+    [2, 67108864, 1024, -1]
     """
-    found = re.fullmatch(r"(\d+)([a-z]?)b?", text.strip().lower())
+    found = re.fullmatch(r"(-?\d+)([kmgtp]?)b?", text.strip().lower())
     if found is None:
-        raise InvalidArgumentError(f"{_BYTES} must be a size such as 64m, got {text!r}")
+        raise InvalidArgumentError(f"{name} must be a size such as 64m, got {text!r}")
     return int(found[1]) << 10 * "bkmgtp".index(found[2] or "b")

@@ -129,7 +129,7 @@ def _of_column(df: DataFrame, asked: Column) -> tuple[str, str | None, Column]:
         with refusing(f"Spark cannot compute {text}"):
             if df.groupBy().agg(asked).sameSemantics(df.groupBy().agg(plain)):
                 return function, known, asked
-    raise _refusal(f"{text}, which is not what its text says (DISTINCT, or a literal)" if found else text)
+    raise _refusal(f"{text}, because it does not support DISTINCT or literals" if found else text)
 
 
 def _made(df: DataFrame, function: str, name: str | None) -> tuple[str, str | None, Column]:

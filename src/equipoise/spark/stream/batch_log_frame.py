@@ -137,7 +137,7 @@ class BatchLog:
 
 
 def batch_log(path: str, *, spark: SparkSession | None = None) -> BatchLog:
-    """Return what became of every batch of a query, which may be running.
+    """Return the log of all batches of a query, which may be running.
 
     Parameters
     ----------

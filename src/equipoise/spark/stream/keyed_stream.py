@@ -9,14 +9,16 @@ from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Plan
+from equipoise.spark.rows.advice import Advice
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.cluster import default_partitions
 from equipoise.spark.rows.column_aggregator import ColumnAggregator
+from equipoise.spark.rows.explained import Explained, Facts
 from equipoise.spark.rows.keys import Key
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.rows.vector_aggregator import VectorAggregator
 from equipoise.spark.stream.aggregates import Asked, aggregates, count_of, numbers_of
-from equipoise.spark.stream.description import advice_text, described_page, described_stream, hash_plan
+from equipoise.spark.stream.description import hash_plan, stream_advice, stream_facts
 from equipoise.spark.stream.group_state import group_state_processor, group_state_time_mode
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.pipeline import (
@@ -43,7 +45,7 @@ _BATCH_ONLY = {
 }
 
 
-class KeyedStream:
+class KeyedStream(Explained):
     """A streaming DataFrame grouped by key, whose state is placed by the load; returned by ``balance``.
 
     It has the streaming methods of pyspark's ``GroupedData`` with the same signatures, and ``aggregate`` and
@@ -226,23 +228,26 @@ class KeyedStream:
 
     @property
     def plan(self) -> Plan:
-        """Plan of the first batch of a new query: plain hash. ``plan`` of a running query is the plan in force."""
+        """Plan with which a new query starts: plain hash. ``plan`` of a running query is the plan in force.
+
+        Unless ``look="never"``, the first batch with rows is placed by a plan made from a look at its keys.
+        """
         return hash_plan(self._options, self._shuffle_partitions)
 
     @property
-    def advice(self) -> str:
+    def advice(self) -> Advice:
         """How the query will handle skew. Loads are measured when it runs; see ``query.batch_log()``."""
-        return advice_text(self._options)
+        return stream_advice(self._options, self._shuffle_partitions)
 
-    def explain(self) -> None:
-        """Print how the rows will be placed."""
-        print(self)  # noqa: T201 - as Spark's method does
+    def __repr__(self) -> str:
+        return f"KeyedStream[key: {self._key}, numPartitions: {self.plan.partitions}]"
 
-    def __str__(self) -> str:
-        return described_stream(self._key.names, self._options, self._shuffle_partitions)
+    @property
+    def _title(self) -> str:
+        return "Keyed stream"
 
-    def _repr_html_(self) -> str:
-        return described_page(str(self))
+    def _facts(self, *, measure: bool) -> Facts:  # noqa: ARG002 - nothing is measured before the query runs
+        return [("key", str(self._key)), *stream_facts(self._options, self._shuffle_partitions)]
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _BATCH_ONLY:

@@ -86,7 +86,7 @@ class LocalOperator:
 
     processor: Processor
     key: str | Sequence[str]
-    outputSchema: SchemaLike  # noqa: N815 - Spark's own name
+    outputStructType: SchemaLike  # noqa: N815 - Spark's own name
     timeMode: str = "none"  # noqa: N815 - Spark's own name
     numPartitions: int = 4  # noqa: N815 - Spark's own name
     form: Form = "pandas"
@@ -104,7 +104,7 @@ class LocalQuery(Overridable):
         A ``StatefulProcessor``, a ``VectorProcessor`` or an ``Aggregator``.
     key, inputSchema
         Key column or columns, and the schema of the rows, which has them.
-    outputSchema
+    outputStructType
         Schema of the rows that the processor yields.
     checkpointLocation
         Folder of the query; default a temporary folder that is deleted with the query.
@@ -143,7 +143,7 @@ class LocalQuery(Overridable):
     ...     def merge(self, one, other): return (one[0] + other[0],)
     ...     def finish(self, key, buffer): return (*key, *buffer)
     >>> rows, counts = pa.schema({"host": pa.string()}), pa.schema({"host": pa.string(), "n": pa.int64()})
-    >>> query = LocalQuery(Count(), key="host", inputSchema=rows, outputSchema=counts)
+    >>> query = LocalQuery(Count(), key="host", inputSchema=rows, outputStructType=counts)
     >>> query.process(pd.DataFrame({"host": ["a", "a"]})).values.tolist()
     [['a', 2]]
     >>> query.process(pd.DataFrame({"host": ["a"]})).values.tolist()
@@ -157,7 +157,7 @@ class LocalQuery(Overridable):
         processor: Processor,
         key: str | Sequence[str],
         inputSchema: SchemaLike,  # noqa: N803 - as Spark names schemas
-        outputSchema: SchemaLike,  # noqa: N803 - Spark's own name
+        outputStructType: SchemaLike,  # noqa: N803 - Spark's own name
         checkpointLocation: str | None = None,  # noqa: N803 - Spark's own name
         *,
         timeMode: str = "none",  # noqa: N803 - Spark's own name
@@ -198,7 +198,9 @@ class LocalQuery(Overridable):
         self._timezone = timezone
         worker = WorkerOptions(frame_rows=whole("batchRows", batchRows, 1))
         event_time = None if watermark is None else Watermark(watermark[0], _milliseconds(watermark[1]))
-        first = LocalOperator(processor=processor, key=key, outputSchema=outputSchema, timeMode=timeMode, form=form)
+        first = LocalOperator(
+            processor=processor, key=key, outputStructType=outputStructType, timeMode=timeMode, form=form
+        )
         query = _definition(schemas, first, self._schema, worker, timezone, options.order_by, event_time)
         keys, code = query.key, query.code
         super().__init__(storage)
@@ -262,17 +264,17 @@ class LocalQuery(Overridable):
         [(_, output)] = self._delivered
         return output
 
-    def state(self, version: int | None = None, *, operator: int = 1) -> dict[tuple[Any, ...], dict[str, Any]]:
+    def state(self, version: int | None = None, *, stage: int = 1) -> dict[tuple[Any, ...], dict[str, Any]]:
         """Return states by key: values as tuples, lists as lists of them, maps as dicts, and the ``timers``.
 
         Parameters
         ----------
         version
             The state after batch ``version - 1``; 0 is the initial state; default the last.
-        operator
+        stage
             Number of the keyed operator, from 1.
         """
-        storage = self._epochs[operator - 1].storage
+        storage = self._epochs[stage - 1].storage
         identity = Checkpoint(storage).require()
         log = CommitLog(storage)
         wanted = log.head() if version is None else version
@@ -364,13 +366,13 @@ def _definition(
     for name in (*keys, *order_by, *(() if watermark is None else (watermark.column,))):
         if name not in rows.names:
             raise InvalidArgumentError(f"{name!r} is not a column of inputSchema; it has {rows.names}")
-    mode, output = time_mode(operator.timeMode), schemas.arrow(operator.outputSchema)
+    mode, output = time_mode(operator.timeMode), schemas.arrow(operator.outputStructType)
     return QueryDefinition(
         key=keys,
         key_schema=schemas.parsed(pa.schema([rows.field(name) for name in keys])),
         code=UserCode(schemas, operator.processor, output.names, mode, operator.form),
         time_mode=mode,
-        output_schema=operator.outputSchema,
+        output_schema=operator.outputStructType,
         output_arrow=output,
         timezone=timezone,
         worker=worker,

@@ -30,7 +30,6 @@ HASH = "hash"
 """Value of the override ``hold`` that stands for plain hash."""
 
 
-
 class TakeLook(Protocol):
     """Looks at a batch; see ``equipoise.spark.stream.jobs.Jobs.look``."""
 

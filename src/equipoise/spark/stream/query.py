@@ -36,8 +36,8 @@ def is_active_here(owner: str) -> bool:
 class QueryStage(Overridable):
     """One keyed operator of a query: its batch log, its state and its overrides.
 
-    Overrides are files in the checkpoint, so other processes can make them too. They take effect with the batch after
-    the next.
+    Overrides are files in the checkpoint, so other processes can make them too. They take effect with the next
+    batch.
 
     Parameters
     ----------
@@ -90,6 +90,8 @@ class StatefulQuery(QueryStage):
         self._releasing.start()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "query":  # not set yet: while a copy is made, or if the initialisation failed
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.query, name)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's own name
@@ -131,8 +133,8 @@ class StatefulQuery(QueryStage):
         """Return a keyed operator of the query, by its position from 1."""
         if whole("number", number, 1) > len(self._epochs):
             raise InvalidArgumentError(
-                f"the query has {count_text(len(self._epochs), 'keyed operator')}, and the one of number {number} was "
-                "asked for; they are numbered from 1, in the order of the rows"
+                f"the query has {count_text(len(self._epochs), 'stage')}, got stage {number}; give "
+                f"{' or '.join(str(each + 1) for each in range(len(self._epochs)))}"
             )
         return QueryStage(self._epochs[number - 1].storage, self._spark)
 

@@ -7,8 +7,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from equipoise.errors import InvalidArgumentError
+from equipoise.plan import Plan
+from equipoise.spark.rows.advice import Advice
 from equipoise.spark.rows.analysis import refusing
-from equipoise.spark.stream.description import described_page, described_pipeline
+from equipoise.spark.rows.explained import Explained, Facts
+from equipoise.spark.stream.description import hash_plan, pipeline_facts, stream_advice
 from equipoise.spark.stream.pipeline import Pipeline
 from equipoise.spark.stream.writer import StreamWriter
 
@@ -50,7 +53,7 @@ class MissingMethodError(InvalidArgumentError, AttributeError):
     """A method of Spark that a keyed stream does not have; an ``AttributeError``, so that ``hasattr`` is false."""
 
 
-class StatefulStream:
+class StatefulStream(Explained):
     """The output rows of a keyed operator on a stream, before the query has started.
 
     ``select``, ``where``, ``withColumn``, ``drop`` and ``transform`` are checked at once against the schema, and
@@ -130,12 +133,22 @@ class StatefulStream:
         """
         return self._with("transform", lambda df: func(df, *args, **kwargs))
 
-    def explain(self, extended: bool = False) -> None:  # noqa: ARG002 - Spark's own signature
-        """Print how the query will run."""
-        print(described_pipeline(self._pipeline))  # noqa: T201 - as Spark's method does
+    @property
+    def plan(self) -> Plan:
+        """Plan with which the last keyed operator of a new query starts; see ``KeyedStream.plan``."""
+        return hash_plan(self._pipeline.options, self._pipeline.shuffle_partitions)
 
-    def _repr_html_(self) -> str:
-        return described_page(described_pipeline(self._pipeline))
+    @property
+    def advice(self) -> Advice:
+        """How the last keyed operator will handle skew. Loads are measured when the query runs."""
+        return stream_advice(self._pipeline.options, self._pipeline.shuffle_partitions)
+
+    @property
+    def _title(self) -> str:
+        return "Keyed stream"
+
+    def _facts(self, *, measure: bool) -> Facts:  # noqa: ARG002 - nothing is measured before the query runs
+        return pipeline_facts(self._pipeline)
 
     def __repr__(self) -> str:
         return f"StatefulStream[{', '.join(f'{field.name}: {field.dataType.simpleString()}' for field in self.schema)}]"

@@ -188,7 +188,7 @@ class StreamWriter:
     def foreach(self, f: Any) -> NoReturn:  # noqa: ARG002 - Spark's own signature
         """Refuse: rows are delivered as whole batches."""
         raise InvalidArgumentError(
-            "foreach hands over single rows, and batches are delivered whole, by number; use foreachBatch(f)"
+            "foreach(f) is not supported, because output is delivered in batches; use foreachBatch(f)"
         )
 
     def partitionBy(self, *cols: Any) -> NoReturn:  # noqa: N802 - Spark's own name

@@ -141,7 +141,7 @@ def run_batches(
     processor: Processor,
     key: str | Sequence[str],
     inputSchema: SchemaLike,  # noqa: N803 - as Spark names schemas
-    outputSchema: SchemaLike,  # noqa: N803 - as the others
+    outputStructType: SchemaLike,  # noqa: N803 - Spark's own name
     steps: Sequence[Step],
     **options: Any,
 ) -> BatchRun:
@@ -154,7 +154,7 @@ def run_batches(
     ----------
     processor
         A ``StatefulProcessor``, a ``VectorProcessor`` or an ``Aggregator``.
-    key, inputSchema, outputSchema
+    key, inputSchema, outputStructType
         As for ``LocalQuery``.
     steps
         Batches, each a DataFrame, an Arrow table or a list of ``Row`` or dicts, with ``Crash``, ``Pause``, ``Rescale``
@@ -189,7 +189,7 @@ def run_batches(
         now_ms = [0]
 
         def start(deliver: "_Deliver") -> "_Driver":
-            arguments = processor, key, inputSchema, outputSchema, folder
+            arguments = processor, key, inputSchema, outputStructType, folder
             return _Driver(deliver, *arguments, clock=lambda: now_ms[0], **options)
 
         story = _Story(start)

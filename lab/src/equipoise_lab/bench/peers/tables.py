@@ -106,7 +106,7 @@ def cheap_table(spark: SparkSession, sizes: Sizes, seed: int) -> Comparison:
         seconds = timed(partial(make, df), 0.0, sizes.repeats)
     return Comparison(
         "grouped count without work",
-        f"{sizes.cheap_rows:,} rows of {sizes.keys:,} keys, Zipf 1.2, real work: each row is but counted. Spark's "
+        f"{sizes.cheap_rows:,} rows of {sizes.keys:,} keys, Zipf 1.2, real work: each row is only counted. Spark's "
         "built-in aggregates combine before the shuffle, so that no key is hot after it.",
         ("equipoise balance", "equipoise aggregate"),
         seconds,
