@@ -42,6 +42,15 @@ def test_a_batch_that_is_delivered_again_is_not_forgotten(hand):
     assert [row["version"] for row in batch_log.rows(hand.storage)] == list(range(21))
 
 
+def test_a_file_that_another_driver_has_written_meanwhile_is_left_alone(hand, monkeypatch):
+    play(hand, 0, 5)
+    path = f"batch-log/{5:020d}"
+    hand.storage.write(path, before := hand.storage.read(path) + b"of another driver")
+    monkeypatch.setattr(batch_log, "_files", lambda _: [])  # listed before the other one wrote it
+    batch_log.write(hand.log, 5)
+    assert hand.storage.read(path) == before
+
+
 def test_an_empty_checkpoint_has_an_empty_batch_log(hand):
     assert list(batch_log.rows(hand.storage)) == []
 

@@ -19,7 +19,7 @@ from equipoise.errors import (
 from equipoise.framing import seal
 from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Overrides, new_name
 from equipoise.storage import Storage
-from equipoise.storage.file_systems import ArrowObjects
+from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
 
 IDENTITY = Identity(
@@ -127,6 +127,22 @@ def test_plans_are_named_by_their_content(checkpoint):
         checkpoint.plan_of_version(2)
     with pytest.raises(StorageError, match=r"which an override holds; .*rollback, plain_hash or unpin"):
         checkpoint.held_plan(f"0000000009-{'0' * 64}")
+
+
+def test_a_stored_plan_is_never_replaced(tmp_path, hadoop_folder):
+    """On HDFS a file that is replaced is deleted first, and a commit may name the plan."""
+
+    class NeverReplaced(hadoop_folder):
+        def between_delete_and_rename(self):
+            raise AssertionError
+
+    checkpoint, plan = Checkpoint(Storage("root", store=RenamingFiles(NeverReplaced(tmp_path)))), uniform_plan(2, 4)
+    name = checkpoint.keep_plan(plan)
+    assert checkpoint.keep_plan(plan) == name
+    assert checkpoint.plan(name) == plan
+    (tmp_path / "root" / "plans" / f"{name}.json").write_bytes(b"{}")
+    with pytest.raises(DamagedError, match=f"{name}.*restore"):
+        checkpoint.keep_plan(plan)
 
 
 def test_of_two_plans_of_one_version_the_log_says_which_one_counts(hand):

@@ -203,6 +203,7 @@ class Checkpoint:
         try:
             self.storage.create(path, data)
         except AlreadyExistsError:
+            self.plan(name)  # refuse damage before a commit names it
             self.storage.sync(path)  # the query that stored it may have died before it had synced the name
         return name
 
