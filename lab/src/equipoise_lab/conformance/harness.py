@@ -292,7 +292,7 @@ def _spark_state(spark: SparkSession, checkpoint: str, form: Form, *, count_time
         )
     metadata = spark.read.format("state-metadata").load(checkpoint)
     metadata = metadata.where("operatorProperties LIKE '%stateVariables%'")  # a second operator counts
-    operator, properties = metadata.selectExpr("string(operatorId)", "operatorProperties").first()
+    [(operator, properties)] = metadata.selectExpr("string(operatorId)", "operatorProperties").collect()
     variables = json.loads(properties)["stateVariables"]
     state: dict[str, dict[str, str]] = {}
     for variable in variables:
