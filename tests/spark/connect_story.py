@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.testing.utils import assertDataFrameEqual
 
-from equipoise import CheckpointInUseError, InvalidArgumentError
+from equipoise import CheckpointInUseError, InvalidArgumentError, UserFunctionError
 from equipoise.spark import Action, advise, balance, batch_log, join, profile, read_state
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -86,6 +86,14 @@ class Count(StatefulProcessor):
 
     def close(self):
         pass
+
+
+class Wrong(Count):
+    """Stores text for a number."""
+
+    def handleInputRows(self, key, rows, timerValues):
+        self.sums.update(("many", 0))
+        return []
 
 
 def write(folder, number):
@@ -165,6 +173,21 @@ def streams(spark, folder):
     assert {row.k: (row.n // 2, row.total) for row in last} == expected(spark, files)
 
 
+def refuses(spark, folder):
+    """A message of a task reaches the client with the class, the method, the key and a way out."""
+    write(folder, 0)
+    stream = spark.readStream.schema("k string, v long").parquet(str(folder))
+    wrong = balance(stream, "k", numPartitions=2).transformWithStateInPandas(Wrong(), "k string", "update", "none")
+    writer = wrong.writeStream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    try:
+        writer.start(str(folder / "out")).awaitTermination()
+    except UserFunctionError as error:
+        said = str(error)
+    assert "InvalidArgumentError in Wrong.handleInputRows" in said
+    assert "cannot hold 'many': Expected `int | null`, got `str`; give int(...)" in said
+    assert "for the key with the fingerprint" in said
+
+
 class Newest(StatefulProcessor):
     """Gives the latest time of a key."""
 
@@ -214,7 +237,7 @@ def chains(spark, folder):
 if __name__ == "__main__":
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     try:
-        for story in (batch, streams, chains):
+        for story in (batch, streams, chains, refuses):
             with tempfile.TemporaryDirectory() as name:
                 story(session, Path(name))
     finally:

@@ -1,10 +1,7 @@
 """The same processors through Spark's stateful operators and through `balance`: different and crashed must be 0."""
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterable
 from pathlib import Path
-from threading import Event
 
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -28,52 +25,24 @@ def run(context: Context) -> Result:
     """Run every case in every form on Classic and on Connect, or a few on Classic."""
     require_java()
     names = _QUICK if context.quick else tuple(CASES)
-    workers = [Worker(client) for client in (CLIENTS[:1] if context.quick else CLIENTS)]
+    clients = CLIENTS[:1] if context.quick else CLIENTS
     env = environment(context.seed)
     kept = Progress(context.progress, f"{env.commit}{'-dirty' if env.dirty else ''}", context.accept)
+    found: list[Outcome] = []
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Bars(*columns, console=context.console, transient=True) as bar:
-        task = bar.add_task("", total=len(names) * len(workers))
-
-        def shown(outcomes: list[Outcome]) -> None:
-            bar.update(
-                task, advance=1, description=", ".join(f"{one.case} {one.form}: {one.verdict}" for one in outcomes)
-            )
-
-        _run_all(workers, names, kept, shown)
-    found = [outcome for worker in workers for name in names for outcome in kept.outcomes(name, worker.client) or ()]
+        task = bar.add_task("", total=len(names) * len(clients))
+        for client in clients:
+            with Worker(client) as worker:
+                for name in names:
+                    outcomes = kept.outcomes(name, client)
+                    if outcomes is None:
+                        outcomes = worker.outcomes(name)
+                        kept.add(name, client, outcomes)
+                    found += outcomes
+                    shown = ", ".join(f"{each.case} {each.form}: {each.verdict}" for each in outcomes)
+                    bar.update(task, advance=1, description=shown)
     return Result(metrics(found), {"commits": kept.commits, "outcomes": msgspec.to_builtins(found)})
-
-
-def _run_all(
-    workers: Sequence[Worker], names: Iterable[str], kept: Progress, shown: Callable[[list[Outcome]], None]
-) -> None:
-    """Run cases that have not run, on all clients side by side: a query mostly waits."""
-    stopped = Event()
-
-    def run_on(worker: Worker) -> None:
-        for name in names:
-            found = kept.outcomes(name, worker.client)
-            if found is None:
-                found = worker.outcomes(name)
-                if stopped.is_set():
-                    return
-                kept.add(name, worker.client, found)
-            shown(found)
-
-    with ExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(len(workers)))
-        for worker in workers:
-            stack.enter_context(worker)
-        running = [threads.submit(run_on, worker) for worker in workers]
-        try:
-            for each in running:
-                each.result()
-        except BaseException:  # Ctrl+C as well
-            stopped.set()
-            for worker in workers:
-                worker.kill()
-            raise
 
 
 def metrics(of: Iterable[Outcome]) -> dict[str, float]:

@@ -41,7 +41,7 @@ _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\]")
 START_SECONDS = 300
 """Seconds that a start of a query may take, also on a busy machine."""
 _GROUP_STATE = "groupState"  # name of Spark's column and of the variable of equipoise
-_TRIES = 4
+_TRIES = 20
 _LONGEST = 300
 _LONGEST_STATE = 5_000
 _T = TypeVar("_T")
@@ -283,14 +283,17 @@ def _is_refusal(error: Exception) -> bool:
 
 def _spark_state(spark: SparkSession, checkpoint: str, form: Form, *, count_timers: bool) -> dict[str, dict[str, str]]:
     def read(**options: str) -> DataFrame:
-        return spark.read.format("statestore").options(path=checkpoint, **options).load()
+        return spark.read.format("statestore").options(path=checkpoint, operatorId=operator, **options).load()
 
+    operator = "0"
     if form == "applyInPandasWithState":
         return _filled(
             {_GROUP_STATE: {row_text(row["key"]): text(row["value"][_GROUP_STATE]) for row in read().collect()}}
         )
     metadata = spark.read.format("state-metadata").load(checkpoint)
-    variables = json.loads(metadata.select("operatorProperties").collect()[0][0])["stateVariables"]
+    metadata = metadata.where("operatorProperties LIKE '%stateVariables%'")  # a second operator counts
+    [(operator, properties)] = metadata.selectExpr("string(operatorId)", "operatorProperties").collect()
+    variables = json.loads(properties)["stateVariables"]
     state: dict[str, dict[str, str]] = {}
     for variable in variables:
         name, kind, ttl = variable["stateName"], variable["stateVariableType"], variable["ttlEnabled"]

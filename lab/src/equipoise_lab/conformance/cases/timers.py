@@ -118,11 +118,15 @@ class TimerWithoutClock(BothForms):
 
 
 class EventOut(BothForms):
-    """Yields the event time of its first row."""
+    """Yields the event time of its first row, and counts its batches."""
 
     columns = ("id", "at")
 
+    def declare(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n int")
+
     def rows(self, key: Any, rows: Iterator[Any], times: Any) -> Iterator[tuple[Any, ...]]:
+        self.count.update(((self.count.get() or (0,))[0] + 1,))
         yield key[0], next(iter(sorted(row.at for row in rows)))
 
 
