@@ -13,12 +13,12 @@ from equipoise.adapt import Elastic, busy_fraction
 
 def run(elastic, work, partitions):
     """N after each batch, for the work of each in seconds and a target of one second."""
-    history, course = [], []
+    recent, course = [], []
     for seconds in work:
-        history.append(busy_fraction(seconds, partitions, 1.0))
-        proposed = elastic.propose(history, partitions)
+        recent.append(busy_fraction(seconds, partitions, 1.0))
+        proposed = elastic.propose(recent, partitions)
         if proposed != partitions:
-            history, partitions = [], proposed
+            recent, partitions = [], proposed
         course.append(partitions)
     return course
 

@@ -257,11 +257,11 @@ def test_verify_checks_what_earlier_commits_name_if_it_is_there(checkpoint, what
 def test_verify_checks_the_plan_that_is_pinned(checkpoint):
     folder = Checkpoint(Storage(checkpoint))
     pinned = folder.keep_plan(uniform_plan(7))
-    folder.override(Overrides(hold=pinned))
+    folder.override(Overrides(pinned=pinned))
     assert "none is damaged" in printed("state", "verify", checkpoint)
     (Path(checkpoint) / "plans" / f"{pinned}.json").unlink()
-    assert "which an override holds" in " ".join(printed("state", "verify", checkpoint, "--json", "-", code=1).split())
-    folder.override(Overrides(hold="hash"))
+    assert "which an override pins" in " ".join(printed("state", "verify", checkpoint, "--json", "-", code=1).split())
+    folder.override(Overrides(pinned="hash"))
     assert "none is damaged" in printed("state", "verify", checkpoint)
 
 

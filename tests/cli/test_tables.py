@@ -8,9 +8,11 @@ from typing import get_args
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from equipoise import AlreadyExistsError, InvalidArgumentError, SparkError, SparkUnavailableError, fingerprint
 from equipoise.cli.advise import OperationName
+from equipoise.cli.commands import app
 from equipoise.cli.session import is_local, named_values, spark_session
 from equipoise.cli.tables import format_of
 
@@ -62,9 +64,9 @@ def test_advice_has_a_reason_and_numbers(visits, printed):
     source = visits / "visits.parquet"
     text = printed("advise", source, "-k", "host", "-n", 8, "--slots", 4)
     assert "one key carries 60.0% and cannot be split" in " ".join(text.split())
-    assert "hottest_share" in text
-    assert "60.0%" in text
-    assert "hash_over_ideal" in text
+    assert "60.0% of the load" in text
+    assert "Spark's hash 1." in text
+    assert "_" not in text, "names of numbers are for programs"
     advice = json.loads(
         printed("advise", source, "-k", "host", "-o", "aggregate", "-n", 8, "--slots", 4, "--json", "-")
     )
@@ -199,6 +201,21 @@ def test_a_failure_in_spark_is_reported_without_its_trace(visits, refused):
     message = refused(SparkError, "profile", visits / "visits.parquet", "-k", "host", "--weight", number)
     assert "too slow" in message
     assert "at org.apache" not in message
+
+
+def test_an_unknown_format_of_the_target_is_refused_before_anything_is_read(visits, refused, monkeypatch, tmp_path):
+    monkeypatch.setattr("equipoise.cli.balance.read_table", lambda *_: pytest.fail("the source was read"))
+    arguments = ("balance", visits / "visits.parquet", tmp_path / "out", "-k", "host", "--target-format", "parqet")
+    assert "knows no format 'parqet'" in refused(InvalidArgumentError, *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_rows_can_be_counted_instead_of_a_sample(visits, printed):
+    arguments = ("profile", visits / "visits.parquet", "-k", "host", "-n", 8, "--slots", 4)
+    assert "1,000 rows, 8 partitions on 4 slots; from all rows" in printed(*arguments, "--sample", "full")
+    result = CliRunner().invoke(app, [str(each) for each in (*arguments, "--sample", "most")])
+    assert result.exit_code == 2
+    assert "give a number of rows from 1, or full, got 'most'" in " ".join(result.output.replace("│", " ").split())
 
 
 def test_settings_are_names_and_values():

@@ -252,7 +252,7 @@ def test_a_file_that_cannot_be_read_is_named_and_what_was_read_stays(copied, fil
     assert found.status == ("incompatible" if harm in {newer, older} and not named_by_digest else "damaged")
     assert str(path) in found.message or path.name[:20] in found.message or "version 25" in found.message
     assert found.batches == []
-    Path(copied, "overrides").write_bytes(seal("overrides", 2, {"hold": "hash", "partitions": None}))
+    Path(copied, "overrides").write_bytes(seal("overrides", 3, {"pinned": "hash", "partitions": None}))
     after = Watcher(str(copied), pause=0)
     after._seen = watcher._seen
     kept = after.look().snapshot
@@ -293,9 +293,9 @@ def test_overrides_are_described(copied):
     storage = Storage(str(copied))
     watcher = Watcher(str(copied), pause=0)
     assert watcher.look().snapshot.plan.overrides is None
-    Checkpoint(storage).override(Overrides(hold=Checkpoint(storage).plan_names()[0], partitions=9))
+    Checkpoint(storage).override(Overrides(pinned=Checkpoint(storage).plan_names()[0], partitions=9))
     assert watcher.look().snapshot.plan.overrides == "plan 0 and 9 partitions"
-    Checkpoint(storage).override(Overrides(hold="hash"))
+    Checkpoint(storage).override(Overrides(pinned="hash"))
     assert watcher.look().snapshot.plan.overrides == "plain hash"
 
 

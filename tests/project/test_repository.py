@@ -1,5 +1,7 @@
 """What the README and the build files promise."""
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -91,14 +93,35 @@ def test_issue_forms_can_be_read():
         assert {"name", "description", "body"} <= set(form), path
 
 
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+COMPARED = {"README.md": (0,), "docs/index.md": (0, 1, 3)}
+"""Examples on Spark whose output is the same in every run but for times, by their position on the page.
+
+Others show measured seconds, or loads that are weighted by them. Pages that need no Spark are compared in
+``test_example_outputs``.
+"""
+TIME = re.compile(r"\b\d+(\.\d+)? (s|ms|min)\b")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS])
 def test_the_python_in_the_documentation_runs(document, request, tmp_path, monkeypatch):
     if "pyspark" in document.read_text(encoding="utf-8"):
         request.getfixturevalue("spark")  # SparkSession.builder finds this one
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for block in blocks(document, "python"):
-        exec(compile(block, str(document), "exec"), namespace)  # noqa: S102 - our own documentation
+    compared = COMPARED.get(document.relative_to(ROOT).as_posix(), ())
+    for number, (block, shown) in enumerate(EXAMPLE.findall(document.read_text(encoding="utf-8"))):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, str(document), "exec"), namespace)  # noqa: S102 - our own documentation
+        if number in compared:
+            assert TIME.sub("T", printed.getvalue()).strip() == TIME.sub("T", shown).strip()
+
+
+def test_every_compared_example_has_an_output():
+    for name, numbers in COMPARED.items():
+        examples = EXAMPLE.findall((ROOT / name).read_text(encoding="utf-8"))
+        assert all(examples[number][1] for number in numbers), name
 
 
 TAKES_LONG = {

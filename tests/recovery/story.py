@@ -184,16 +184,16 @@ def task_twice(order, runner):
 
 
 def deliver(folder, batch, files, rows):
-    """Keep a delivery, and wish for another number of partitions."""
+    """Keep a delivery, and ask for another number of partitions."""
     text = "\n".join([json.dumps(sorted(files)), *(json.dumps(row) for row in rows)])
     delivery = len(list((folder / "out").glob(f"{batch}-*.json")))
     temporary = folder / "out" / f"{batch}-{delivery}.tmp"
     temporary.write_text(text)
     temporary.rename(temporary.with_suffix(".json"))
-    wish_partitions(folder, batch)
+    ask_for_partitions(folder, batch)
 
 
-def wish_partitions(folder, batch):
+def ask_for_partitions(folder, batch):
     Checkpoint(Storage(str(folder / "cp"))).override(Overrides(partitions=2 + batch // 2 % 3))
 
 
@@ -232,7 +232,7 @@ class HangingStorage(Storage):
 
 
 class Watched(FileSink):
-    """A shipped sink; it may hang inside, and wishes for another number of partitions."""
+    """A shipped sink; it may hang inside, and asks for another number of partitions."""
 
     def __init__(self, real, folder, pause, receive=None):
         self._real, self._folder, self._pause, self._receive = real, folder, pause, receive
@@ -248,7 +248,7 @@ class Watched(FileSink):
         self._real.deliver(given)
         if self._receive is not None:
             self._receive(delivery.rows(), delivery.batch)
-        wish_partitions(self._folder, delivery.batch)
+        ask_for_partitions(self._folder, delivery.batch)
 
 
 def write_shuffled(delivery):

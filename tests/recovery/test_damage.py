@@ -250,10 +250,10 @@ def test_another_format_version_of_a_section_is_reported(copy, folder):
     assert isinstance(section, Section)
 
 
-def test_a_plan_that_is_held_but_missing_is_reported(copy):
+def test_a_plan_that_is_pinned_but_missing_is_reported(copy):
     name = f"{77:010d}-{'0' * 64}"
     with pytest.raises(StorageError, match=rf"plans has no plan {name}, .*unpin"):
-        Checkpoint(copy).held_plan(name)
+        Checkpoint(copy).pinned_plan(name)
 
 
 def _plan_in_force(storage):

@@ -224,6 +224,11 @@ def test_methods_of_streams_are_refused_by_name(df, name):
         getattr(balance(df, "k"), name)(None, "n long")
 
 
+def test_the_deprecated_apply_is_refused_with_the_way_out(df):
+    with pytest.raises(InvalidArgumentError, match=r"Spark has deprecated; .*applyInPandas\(func, schema\)"):
+        balance(df, "k").apply(lambda frame: frame)
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [

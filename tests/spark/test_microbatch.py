@@ -230,11 +230,11 @@ def test_a_map_keeps_or_drops_our_columns_and_the_result_is_the_same(spark, tmp_
 
 
 def test_the_source_alone_gives_the_tuples(spark, tmp_path, words):
-    source(spark, tmp_path).drop(BUCKET, SPLIT).writeStream.format("parquet").option(
-        "checkpointLocation", str(tmp_path / "cp")
-    ).trigger(processingTime="500 milliseconds").start(str(tmp_path / "plain")).awaitTermination(1)
-    query = spark.streams.active[0]
+    writer = source(spark, tmp_path).drop(BUCKET, SPLIT).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(processingTime="500 milliseconds")
+    query = writer.start(str(tmp_path / "plain"))
     until = time.monotonic() + 120
+    (tmp_path / "plain").mkdir(exist_ok=True)  # the query makes it with its first batch
     while spark.read.schema("word string, n bigint").parquet(str(tmp_path / "plain")).count() < ROWS:
         assert query.exception() is None
         assert time.monotonic() < until

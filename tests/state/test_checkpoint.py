@@ -83,8 +83,8 @@ def test_a_store_that_replaces_what_it_should_create_is_refused_at_every_start(t
 def test_overrides_are_kept(checkpoint):
     assert checkpoint.overrides() == Overrides()
     for overrides in (
-        Overrides(hold="a plan"),
-        Overrides(hold="hash", partitions=8),
+        Overrides(pinned="a plan"),
+        Overrides(pinned="hash", partitions=8),
         Overrides(partitions=2),
         Overrides(),
     ):
@@ -95,7 +95,7 @@ def test_overrides_are_kept(checkpoint):
 @pytest.mark.parametrize(("path", "read"), [("query", "identity"), ("overrides", "overrides")])
 def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
     checkpoint.identify(IDENTITY)
-    checkpoint.override(Overrides(hold="a plan"))
+    checkpoint.override(Overrides(pinned="a plan"))
     sound = checkpoint.storage.read(path)
     for at in range(len(sound)):
         checkpoint.storage.write(path, sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
@@ -106,10 +106,10 @@ def test_damage_is_found_and_the_file_is_named(checkpoint, path, read):
             getattr(checkpoint, read)()
     checkpoint.storage.write(path, seal(path, 1, {}))
     with pytest.raises(
-        UnknownFormatError, match=r"format 1, this release reads format 2; .*with that state as initialState"
+        UnknownFormatError, match=r"format 1, this release reads format [23]; .*with that state as initialState"
     ):
         getattr(checkpoint, read)()
-    checkpoint.storage.write(path, seal(path, 2, {"key": 1, "hold": 1.5}))
+    checkpoint.storage.write(path, seal(path, 3 if path == "overrides" else 2, {"key": 1, "pinned": 1.5}))
     with pytest.raises(DamagedError, match=f"{path} is damaged.*restore it from a copy") as failure:
         getattr(checkpoint, read)()
     assert ("set the overrides again" in str(failure.value)) is (path == "overrides")
@@ -125,8 +125,8 @@ def test_plans_are_named_by_their_content(checkpoint):
     assert checkpoint.plan_names()[3] == following
     with pytest.raises(StorageError, match=r"has no plan of version 2; it has versions 0, 3"):
         checkpoint.plan_of_version(2)
-    with pytest.raises(StorageError, match=r"which an override holds; .*rollback, plain_hash or unpin"):
-        checkpoint.held_plan(f"0000000009-{'0' * 64}")
+    with pytest.raises(StorageError, match=r"which an override pins; .*rollback, plain_hash or unpin"):
+        checkpoint.pinned_plan(f"0000000009-{'0' * 64}")
 
 
 def test_a_stored_plan_is_never_replaced(tmp_path, hadoop_folder):
@@ -196,7 +196,7 @@ def test_old_plans_go_unless_somebody_needs_them(checkpoint):
         name = checkpoint.keep_plan(Plan(2, plan.tail, version=version))
         assert checkpoint.plan_of_version(version).version == version
     names = checkpoint.plan_names()
-    checkpoint.override(Overrides(hold=names[3]))
+    checkpoint.override(Overrides(pinned=names[3]))
     checkpoint.forget_plans({name, names[1]})
     assert sorted(checkpoint.plan_names()) == [1, 3, *range(5, KEPT_PLANS + 5)]
 

@@ -23,7 +23,6 @@ from equipoise.cli.tables import (
     require_source,
 )
 from equipoise.errors import InvalidArgumentError
-from equipoise.readable import size_text
 
 OperationName = Literal["applyInPandas", "applyInArrow", "cogroup", "window", "agg", "aggregate", "join"]
 """Names of ``equipoise.spark.Operation``, known without Spark."""
@@ -67,6 +66,7 @@ def command(
         from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
         from equipoise.spark import advise
+        from equipoise.spark.rows.advice import number_facts
 
         tell(f"reading {source}")
         df = read_table(spark, source, format, options)
@@ -88,12 +88,4 @@ def command(
         return
     Console().print(f"[bold]{advice.action.value}[/]: {escape(advice.reason)}", highlight=False)
     if advice.numbers:
-        show([{"measure": name, "value": _text(name, value)} for name, value in advice.numbers.items()], None)
-
-
-def _text(name: str, value: float) -> str:
-    if name.endswith("_share"):
-        return f"{value:.1%}"
-    if name.endswith("_bytes"):
-        return size_text(value)
-    return f"{value:,.0f}" if name.endswith("_rows") else f"{value:.2f}"
+        show([{"": name, "value": value} for name, value in number_facts(advice.numbers)], None)

@@ -83,6 +83,7 @@ def command(
         from equipoise.spark import balance
 
         _require_new(spark, target, mode)
+        _require_format(spark, target_format)
         tell(f"reading {source}")
         df = read_table(spark, source, format, options)
         tell(f"planning by {planner}")
@@ -118,6 +119,22 @@ def _require_new(spark: "SparkSession", target: str, mode: Mode) -> None:
     """Refuse an existing target before any work is done."""
     if mode == "error" and exists(spark, target):
         raise _already_exists(target)
+
+
+def _require_format(spark: "SparkSession", format: str | None) -> None:  # noqa: A002 - Spark's own name
+    """Refuse a format that the session does not know, before any work is done."""
+    from pyspark.errors import AnalysisException
+
+    if format is None:
+        return
+    try:
+        spark.read.format(format).schema("a int").load().schema  # noqa: B018 - Spark Connect looks it up only now
+    except AnalysisException as error:  # others say only that there is no path to read
+        if error.getCondition() == "DATA_SOURCE_NOT_FOUND":
+            raise InvalidArgumentError(
+                f"Spark knows no format {format!r} for --target-format; give parquet, csv, json or orc, or add the "
+                "package of the format with --conf spark.jars.packages=..."
+            ) from error
 
 
 def _already_exists(target: str) -> AlreadyExistsError:

@@ -1,31 +1,13 @@
 """The commands of ``equipoise``."""
 
-from typing import Annotated
-
 import typer
 
 from equipoise import __version__
 from equipoise.cli import advise, balance, dashboard, plans, profile, state
+from equipoise.cli.output import add_version
 
 app = typer.Typer(help="Keeps keyed work in balance on Apache Spark.", no_args_is_help=True)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
-
-
+add_version(app, __version__)
 app.command("dashboard")(dashboard.command)
 app.command("profile")(profile.command)
 app.command("advise")(advise.command)

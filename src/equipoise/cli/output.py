@@ -30,6 +30,24 @@ Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw a
 """The option ``--plot`` of commands that draw a picture."""
 
 
+def add_version(app: typer.Typer, version: str) -> None:
+    """Add the option ``--version`` to the commands of an application."""
+
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            typer.echo(version)
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+        ] = False,
+    ) -> None:
+        pass
+
+
 def require_folder(json: str | None) -> None:
     """Raise ``InvalidArgumentError`` before any work is done if the result could not be written to a file."""
     if json is None or json == "-":

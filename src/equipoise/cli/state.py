@@ -275,9 +275,9 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
 
 
 def _read_pinned(folder: Any) -> None:
-    hold = folder.overrides().hold
-    if hold not in {None, "hash"}:
-        folder.held_plan(hold)
+    pinned = folder.overrides().pinned
+    if pinned not in {None, "hash"}:
+        folder.pinned_plan(pinned)
 
 
 def _if_there(storage: Any, path: str, read: Callable[[], Any]) -> None:

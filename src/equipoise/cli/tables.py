@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,9 +28,25 @@ Partitions = Annotated[
     typer.Option("--partitions", "-n", min=1, help="Number of partitions; default spark.sql.shuffle.partitions."),
 ]
 Weight = Annotated[str | None, typer.Option(help="Load of a row, an SQL expression such as length(body); default 1.")]
+
+
+def _sample(text: str) -> int | str:
+    """Return the value of ``--sample``."""
+    if text == "full":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"give a number of rows from 1, or full, got {text!r}")
+    return int(text)
+
+
 SampleRows = Annotated[
-    int | None,
-    typer.Option("--sample", min=1, help="Number of rows to look at; default as many as the partitions need."),
+    Any,
+    typer.Option(
+        "--sample",
+        parser=_sample,
+        metavar="ROWS|full",
+        help="Rows to look at, or full to count the rows of every key; default as many as the partitions need.",
+    ),
 ]
 Slots = Annotated[
     int | None,

@@ -158,8 +158,8 @@ def _added(totals: Totals, rows: list[Row], plan: int) -> Totals:
 
 def _overrides_text(overrides: Overrides) -> str | None:
     overridden = []
-    if overrides.hold is not None:
-        overridden.append("plain hash" if overrides.hold == "hash" else f"plan {int(overrides.hold[:10])}")
+    if overrides.pinned is not None:
+        overridden.append("plain hash" if overrides.pinned == "hash" else f"plan {int(overrides.pinned[:10])}")
     if overrides.partitions is not None:
         overridden.append(f"{overrides.partitions} partitions")
     return " and ".join(overridden) or None

@@ -39,7 +39,7 @@ from equipoise.state.log import CommitLog, unreadable
 from equipoise.storage import Storage
 
 _QUERY, _OVERRIDES, _PLANS, _DELIVERED = "query", "overrides", "plans", "delivered"
-_FORMATS = {_QUERY: 2, _OVERRIDES: 2, _DELIVERED: 3}
+_FORMATS = {_QUERY: 2, _OVERRIDES: 3, _DELIVERED: 3}
 _OR_ELSE = {
     _OVERRIDES: "; or delete it and set the overrides again",
     _DELIVERED: "; or delete it: then the last batch may be delivered again",
@@ -86,13 +86,13 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    hold
+    pinned
         Name of a plan to return to and keep, ``"hash"`` for plain hash, ``None`` to plan by the load.
     partitions
         Number of partitions; ``None`` for the number the query was started with.
     """
 
-    hold: str | None = None
+    pinned: str | None = None
     partitions: int | None = None
 
 
@@ -243,21 +243,21 @@ class Checkpoint:
             )
         return self.plan(name)
 
-    def held_plan(self, name: str) -> Plan:
-        """The plan that an override holds, by its name."""
+    def pinned_plan(self, name: str) -> Plan:
+        """The plan that an override pins, by its name."""
         if not self.storage.exists(f"{_PLANS}/{name}.json"):
             raise StorageError(
-                f"{self.storage.at(_PLANS)} has no plan {name}, which an override holds; restore it from a copy, or "
-                "hold another plan, or none, by rollback, plain_hash or unpin"
+                f"{self.storage.at(_PLANS)} has no plan {name}, which an override pins; restore it from a copy, or "
+                "pin another plan, or none, by rollback, plain_hash or unpin"
             )
         return self.plan(name)
 
     def forget_plans(self, needed: set[str]) -> None:
-        """Delete all plans except the latest ones, those named in ``needed``, and the one that an override holds."""
+        """Delete all plans except the latest ones, those named in ``needed``, and the one that an override pins."""
         spare = self._plans()[:-KEPT_PLANS]
-        hold = self.overrides().hold if spare else None
+        pinned = self.overrides().pinned if spare else None
         for name in spare:
-            if name not in needed and name != hold:
+            if name not in needed and name != pinned:
                 self.storage.delete(f"{_PLANS}/{name}.json")
 
     def _plans(self) -> list[str]:

@@ -52,7 +52,9 @@ def test_methods_have_the_arguments_of_pyspark(method):
     assert [each.default for each in ours.values()] == [each.default for each in theirs.values()]
 
 
-@pytest.mark.parametrize("method", ["applyInPandas", "applyInArrow", "cogroup", "dataframe", "window", "pivot"])
+@pytest.mark.parametrize(
+    "method", ["apply", "applyInPandas", "applyInArrow", "cogroup", "dataframe", "window", "pivot"]
+)
 def test_what_only_a_batch_has_is_refused_with_the_way_out(rates, method):
     with pytest.raises(InvalidArgumentError, match=rf"{method} works on batch DataFrames, and this is a stream; use "):
         getattr(balance(rates, "k"), method)

@@ -127,13 +127,13 @@ def test_a_running_query_follows_its_overrides(feed, keyed, begin, tmp_path, col
         assert len(batches().partition_rows) == 1
         query.rescale(None)
         assert len(batches().partition_rows) == 2
-        held = query.pin()
+        pinned = query.pin()
         last = batches(1)
-        assert last.plan == held.version
-        assert f"plan {held.version} is pinned" in last.reason
+        assert last.plan == pinned.version
+        assert f"plan {pinned.version} is pinned" in last.reason
         assert query.rollback(1).version == 1
         last = batches()
-        assert last.plan > held.version
+        assert last.plan > pinned.version
         assert query.plan.same_routing(query._checkpoint.plan_of_version(1))
         query.plain_hash()
         batches()

@@ -16,7 +16,7 @@ _RATE, _KEYS, _BLOCKS, _INTERVAL = 100_000, 50_000, 32, 1.0
 
 
 def run(context: Context) -> Result:
-    """Let a receiver plan batches of a steady stream and look at its history."""
+    """Let a receiver plan batches of a steady stream and read the record of its batches."""
     schema = pa.schema({"key": pa.int64(), "value": pa.int64()})
     seconds = context.repeats(30, 6)
     with tempfile.TemporaryDirectory() as folder:

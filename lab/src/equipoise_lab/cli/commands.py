@@ -1,9 +1,8 @@
 """The commands of ``equipoise-lab``."""
 
-from typing import Annotated
-
 import typer
 
+from equipoise.cli.output import add_version
 from equipoise_lab import __version__
 from equipoise_lab.cli import bench, demo, reproduce, simulate, simulate_protocol
 
@@ -11,24 +10,7 @@ app = typer.Typer(
     help="The laboratory of equipoise: benchmarks, the papers' experiments, simulation and the demo.",
     no_args_is_help=True,
 )
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
-
-
+add_version(app, __version__)
 app.command("bench")(bench.command)
 app.command("reproduce")(reproduce.command)
 app.command("simulate")(simulate.command)

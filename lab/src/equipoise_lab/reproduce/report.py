@@ -101,11 +101,11 @@ def as_html(results: Sequence[Judged]) -> str:
 
 def _introduction(results: Sequence[Judged]) -> str:
     counts = counted(results)
-    told_counts = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
+    listed = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     papers = len({each.exhibit.paper for each in results})
     return (
         f"{sum(counts.values())} claims of {papers} paper{'s' * (papers != 1)}, run again: "
-        f"{told_counts}. The conditions of every verdict are part of the code; a claim that does not hold is a "
+        f"{listed}. The conditions of every verdict are part of the code; a claim that does not hold is a "
         "finding."
     )
 

@@ -1,4 +1,4 @@
-"""How our numbers are held against a claim."""
+"""How our numbers are compared with a claim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -308,6 +308,13 @@ class BalancedGroups(Explained):
         """Refuse: for streaming DataFrames only."""
         _refuse("process")
 
+    def apply(self, udf: Any) -> NoReturn:  # noqa: ARG002 - as above
+        """Refuse: Spark has deprecated it in favour of ``applyInPandas``."""
+        raise InvalidArgumentError(
+            "apply takes a grouped-map pandas UDF, which Spark has deprecated; pass its function and its schema to "
+            "applyInPandas(func, schema)"
+        )
+
     def __repr__(self) -> str:
         return f"BalancedGroups[key: {self.key}, numPartitions: {self._look.partitions}]"
 

@@ -36,6 +36,7 @@ from equipoise.spark.stream.writer import output_mode
 from equipoise.state.timers import time_mode
 
 _BATCH_ONLY = {
+    "apply": "use transformWithStateInPandas, or applyInPandas inside writeStream.foreachBatch",
     "applyInPandas": "use transformWithStateInPandas, or applyInPandas inside writeStream.foreachBatch",
     "applyInArrow": "use process(vector_processor, outputStructType), which receives Arrow tables",
     "cogroup": "use transformWithStateInPandas on the union of both streams",

@@ -36,7 +36,7 @@ class Overridable:
     def pin(self) -> Plan:
         """Keep the plan in force until ``unpin``."""
         name = self._plan_name()
-        self._override(hold=name)
+        self._override(pinned=name)
         return self._checkpoint.plan(name)
 
     def rollback(self, version: int) -> Plan:
@@ -44,16 +44,16 @@ class Overridable:
         names = self._checkpoint.plan_names()
         if version not in names:
             raise InvalidArgumentError(f"there is no plan {version}; there are {', '.join(map(str, sorted(names)))}")
-        self._override(hold=names[version])
+        self._override(pinned=names[version])
         return self._checkpoint.plan(names[version])
 
     def plain_hash(self) -> None:
         """Go back to plain hash and keep it until ``unpin``."""
-        self._override(hold=HASH)
+        self._override(pinned=HASH)
 
     def unpin(self) -> None:
         """Plan by the load again."""
-        self._override(hold=None)
+        self._override(pinned=None)
 
     @property
     def plan(self) -> Plan:

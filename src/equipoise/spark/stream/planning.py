@@ -27,7 +27,7 @@ from equipoise.state.commit import Commit, Measures, PlanningMemory
 from equipoise.state.log import CommitLog
 
 HASH = "hash"
-"""Value of the override ``hold`` that stands for plain hash."""
+"""Value of the override ``pinned`` that stands for plain hash."""
 
 
 class TakeLook(Protocol):
@@ -239,9 +239,9 @@ class Planning:
     def _choice(self, plan: Plan, batch: int, loads: StreamLoadRecord, controller: Controller) -> Choice:
         """Choose the plan of a batch by its loads."""
         overrides = self._checkpoint.overrides()
-        held = self._held(plan, overrides)
-        if held is not None and not held.same_routing(plan):
-            chosen, decision = held, self._obeyed(held)
+        pinned = self._pinned(plan, overrides)
+        if pinned is not None and not pinned.same_routing(plan):
+            chosen, decision = pinned, self._obeyed(pinned)
         else:
             partitions = self._partitions(plan, overrides)
             asked_for = partitions != plan.partitions and (
@@ -253,25 +253,25 @@ class Planning:
                 batch=batch,
                 batch_seconds=self._batch_seconds,
                 last_replan=self._last_replan,
-                pinned=held is not None,
+                pinned=pinned is not None,
                 partitions=None if partitions == plan.partitions else partitions,
                 move_rate=self._move_rate,
-                at_once=self._at_once(partitions, pinned=held is not None),
+                at_once=self._at_once(partitions, pinned=pinned is not None),
                 trust=self._promises.trust,
             )
             chosen, decision = made.plan, made.to_dict()
         return Choice(chosen, decision)
 
-    def _held(self, plan: Plan, overrides: Overrides) -> Plan | None:
-        """Return the plan to hold, as the next version; ``None`` if the load decides."""
-        hold = HASH if self._settings.options.plain_hash else overrides.hold
-        if hold is None:
+    def _pinned(self, plan: Plan, overrides: Overrides) -> Plan | None:
+        """Return the pinned plan, as the next version; ``None`` if the load decides."""
+        pinned = HASH if self._settings.options.plain_hash else overrides.pinned
+        if pinned is None:
             return None
-        if hold == HASH:
+        if pinned == HASH:
             wanted = uniform_plan(self._partitions(plan, overrides), plan.tail_groups)
             reason = "plain hash was asked for"
         else:
-            wanted = self._checkpoint.held_plan(hold)
+            wanted = self._checkpoint.pinned_plan(pinned)
             reason = f"plan {wanted.version} was asked for"
         return Plan(
             wanted.partitions,
@@ -293,7 +293,7 @@ class Planning:
         return min(elastic.propose(self._busy, plan.partitions), plan.tail_groups)
 
     def _obeyed(self, plan: Plan) -> DecisionRecord:
-        return {"action": "hold", "applied": True, "plan": plan.version, "reason": plan.reason, "numbers": {}}
+        return {"action": "pin", "applied": True, "plan": plan.version, "reason": plan.reason, "numbers": {}}
 
 
 class _Basis(NamedTuple):

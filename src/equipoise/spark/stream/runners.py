@@ -1,10 +1,11 @@
-"""Run user code over the keys of a task: the interface of a runner, and the runner of ``StatefulProcessor``."""
+"""Run user code over the keys of a task: the interface of a runner, and the runners of ``StatefulProcessor``."""
 
 import datetime as dt
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 
 from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.readable import key_text
-from equipoise.spark.rows.keyed_frames import KeyedBuffers, KeyedFrames, KeyedTables, ProcessorFrames
+from equipoise.spark.rows.keyed_frames import KeyedBuffers, KeyedFrames, KeyedRows, KeyedTables, ProcessorFrames
 from equipoise.spark.rows.pandas_rows import PANDAS_NULLS, key_shower, timer_key_shower
 from equipoise.spark.rows.runs import Runs
 from equipoise.spark.rows.user_functions import raised_at, traced
@@ -204,6 +205,37 @@ class ProcessorRunner(Runner):
             else:
                 self._processor.handleInitialState(key, frame, times)
         return iter(())
+
+
+class RowRunner(ProcessorRunner):
+    """Runs a ``StatefulProcessor`` that takes and yields ``Row``.
+
+    ``handleInputRows`` gets the key as a tuple and one iterator over the rows of the key. ``handleInitialState`` is
+    called for each row. Values are those of Arrow's ``as_py``: a timestamp is a ``datetime`` with the session's zone, a
+    struct a dict, a map a list of pairs. A yielded ``Row`` needs named fields, which are matched by name.
+
+    Parameters
+    ----------
+    processor
+        The user's processor.
+    batch_spec
+        What the tasks of the batch need to know.
+    """
+
+    def _key_showers(self) -> tuple[KeyShower, KeyShower]:
+        return (lambda key: key), timer_key_shower(self._batch_spec.key_schema, None)
+
+    def _keyed(self, rows: Iterator[Runs]) -> KeyedFrames:
+        return KeyedRows(rows, self._batch_spec.key_fields)
+
+    def _adder(self, outputs: Outputs) -> Callable[[Any, Call], None]:
+        return outputs.add_row
+
+    def _input(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
+        return super()._input(key, chain.from_iterable(frames), times)
+
+    def _initial(self, key: tuple[Any, ...], frames: Iterator[Any], times: TimerValues) -> Iterator[Any]:
+        return super()._initial(key, chain.from_iterable(frames), times)
 
 
 class FinalAggregateRunner(ProcessorRunner):

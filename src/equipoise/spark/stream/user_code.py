@@ -19,8 +19,7 @@ from equipoise.spark.stream.aggregator import STATE as BUFFER
 from equipoise.spark.stream.aggregator import AggregatorProcessor, FinalAggregatorProcessor
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.group_state import GroupStateProcessor, GroupStateRunner
-from equipoise.spark.stream.row_runner import RowRunner
-from equipoise.spark.stream.runners import FinalAggregateRunner, ProcessorRunner, Runner, RunnerFactory
+from equipoise.spark.stream.runners import FinalAggregateRunner, ProcessorRunner, RowRunner, Runner, RunnerFactory
 from equipoise.spark.stream.vector_aggregates import VectorAggregateRunner, VectorAggregatorProcessor
 from equipoise.spark.stream.vectorised import STATE, VectorProcessor, VectorRunner
 from equipoise.state.handle import RecordingHandle, VariableSpec
