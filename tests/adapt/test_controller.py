@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise import KIP, InvalidArgumentError, MismatchError, Plan, Planner, diff, uniform_plan
-from equipoise.adapt import BatchLoads, Controller, Policy, StreamLoadRecord, Work
+from equipoise.adapt import BatchLoads, Controller, MoveLimit, Policy, StreamLoadRecord, Work
 from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan.cost import price
 from equipoise_lab.simulate.workloads import drifting_batches, key_fingerprints
@@ -162,8 +162,9 @@ def test_an_even_load_is_never_moved_however_noisy_its_measurement(seed, rows, p
 def test_balance_is_back_within_two_batches_of_a_swapped_hot_set(groups, seed, measure):
     batches = drifting_batches(100_000, 1.2, 100_000, 16, swaps=[6, 12], seed=seed)
     course, decisions, _ = stream(Controller(), uniform_plan(PARTITIONS, groups), batches, measure)
-    assert [number for number, decision in enumerate(decisions) if decision.applied] == [0, 6, 12]
-    settled = [ratio for number, ratio in enumerate(course) if number not in {0, 6, 12}]
+    replanned = {number for number, decision in enumerate(decisions) if decision.applied}
+    assert {0, 6} <= replanned <= {0, 6, 12}, "the room beside the hottest key may suffice for the other hot keys"
+    settled = [ratio for number, ratio in enumerate(course) if number not in replanned]
     assert max(settled) <= 1.10
 
 
@@ -270,10 +271,22 @@ def test_moving_must_take_less_time_than_it_saves():
     assert decide(Policy(move_rate=1e9), plan, loads).applied
     slow = decide(Policy(move_rate=1e6), plan, loads)
     assert slow.action == "keep"
-    assert "but moving takes" in slow.reason
+    assert "but moving lengthens this one by" in slow.reason
     assert decide(Policy(move_rate=1e6, horizon=10**4), plan, loads).applied
     assert decide(Policy(move_rate=1e6), plan, loads, move_rate=1e9).applied
-    assert slow.numbers["move_seconds"] > slow.numbers["gain_seconds"] > 0
+    assert slow.numbers["catch_up_seconds"] > slow.numbers["gain_seconds"] > 0
+
+
+@pytest.mark.parametrize(("rate", "catch_up"), [(20e6, 0.0), (2e6, 9.0), (1e6, 19.0)])
+def test_a_move_costs_the_time_by_which_its_receiver_is_last_in_this_very_batch(rate, catch_up):
+    works = {0: Work(8000, 8.0, 1e9), 1: Work(6000, 6.0, 20e6), 2: Work(1000, 1.0, 0.0)}
+    plan, loads = Plan(2, [0, 0, 1, 1]), StreamLoadRecord(4).add(BatchLoads(4, works))
+    decision = decide(Policy(move_rate=rate, horizon=2), plan, loads, batch_seconds=14.0)
+    assert decision.numbers["move_seconds"] == pytest.approx(20e6 / rate)
+    assert decision.numbers["gain_seconds"] == pytest.approx(2 * (14.0 - 8.0))
+    # partition 1 has 7 s of work and receives group 1; partition 0 has 8 s of work
+    assert decision.numbers["catch_up_seconds"] == pytest.approx(catch_up, abs=1e-5)
+    assert decision.applied == (catch_up < 12.0)
 
 
 def test_budgets_limit_what_moves():
@@ -336,7 +349,7 @@ def test_a_decision_is_recorded_in_plain_values():
     assert (record["action"], record["plan"], record["proposed"]) == ("replan", 1, 1)
     assert set(decision.numbers) == {
         *("imbalance_before", "imbalance_after", "bound", "noise", "trust", "gain_seconds"),
-        *("move_bytes", "copy_bytes", "move_seconds", "keys_moved", "groups_moved"),
+        *("move_bytes", "copy_bytes", "move_seconds", "catch_up_seconds", "keys_moved", "groups_moved"),
     }
     assert all(type(value) is float for value in decision.numbers.values())
 
@@ -370,11 +383,12 @@ def test_a_large_change_is_made_in_steps_which_end_where_it_would_have_ended(at_
     groups, size = 256, 1e6
     plan, loads = uniform_plan(4, groups), even(groups, size)
     whole = decide(Policy(), plan, loads, partitions=8)
-    steps = [decide(Policy(), plan, loads, partitions=8, at_once=at_once)]
+    limit = MoveLimit(at_once, at_once)
+    steps = [decide(Policy(), plan, loads, partitions=8, at_once=limit)]
     assert (steps[0].action, steps[0].plan.partitions) == ("rescale", 8)
     while steps[-1].applied:
         assert len(steps) < 200
-        steps.append(decide(Policy(), steps[-1].plan, loads, at_once=at_once))
+        steps.append(decide(Policy(), steps[-1].plan, loads, at_once=limit))
     moved = [step.numbers["move_bytes"] for step in steps[:-1]]
     assert all(each <= max(at_once, size) for each in moved), "at least one group moves"
     assert sum(moved) <= 1.01 * whole.numbers["move_bytes"]
@@ -387,10 +401,26 @@ def test_the_part_that_moves_first_is_that_with_most_load_for_its_size():
     works = {g: Work(1000.0, 1.0, 1e6) for g in range(64)}
     works |= {0: Work(20_000.0, 20.0, 1e6), 4: Work(20_000.0, 20.0, 1e6), 8: Work(20_000.0, 20.0, 30e6)}
     loads = StreamLoadRecord(64).add(BatchLoads(64, works))
-    step = decide(Policy(), plan, loads, at_once=1.5e6)
+    step = decide(Policy(), plan, loads, at_once=MoveLimit(1.5e6, 1.5e6))
     moved = np.flatnonzero(step.plan.tail != plan.tail).tolist()
     assert set(moved) <= {0, 4}
     assert moved
+
+
+@pytest.mark.parametrize("partition", [2e6, 5e6, 1e12])
+def test_no_partition_receives_more_at_once_than_it_has_time_for(partition):
+    groups, size = 256, 1e6
+    plan, loads = Plan(4, [0] * 64 + [1, 2, 3] * 64), even(groups, size)
+    works = {g: Work(1000.0 if g < 240 else 0.0, 1.0 if g < 240 else 0.0, size) for g in range(groups)}
+    works |= {g: Work(10.0, 0.01, size) for g in range(66, groups, 3)}  # partition 3 is nearly idle
+    loads = StreamLoadRecord(groups).add(BatchLoads(groups, works))
+    step = decide(Policy(), plan, loads, at_once=MoveLimit(40e6, partition))
+    moved = np.flatnonzero(step.plan.tail != plan.tail)
+    received = np.bincount(step.plan.tail[moved], minlength=4) * size
+    whole = decide(Policy(), plan, loads)
+    to_one = np.bincount(whole.plan.tail[whole.plan.tail != plan.tail], minlength=4).max() * size
+    assert to_one > 5e6, "the whole change goes to one partition in the main"
+    assert 0 < received.max() <= min(partition, 40e6)
 
 
 def test_plans_that_kept_little_of_what_they_promised_must_promise_more():
@@ -409,5 +439,8 @@ def test_a_key_that_no_plan_can_cure_is_named_with_the_way_out():
     kept = decide(Policy(), plan, loads)
     assert kept.action == "keep"
     assert "the key 0000000000000000 alone has 61.0% of the load" in kept.reason
-    assert "only an operator that merges can combine it" in kept.reason
+    assert "an operator that merges would combine its rows" in kept.reason
+    taken = Controller(Policy(), way_out="nothing helps").decide(uniform_plan(4, 64), loads, batch=20, batch_seconds=30)
+    assert taken.applied
+    assert "bound 2.439, because the key 0000000000000000 alone has 61.0% of the load; nothing helps" in taken.reason
     assert "alone" not in decide(Policy(), uniform_plan(4, 64), even(64, 1e3)).reason

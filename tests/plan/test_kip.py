@@ -136,6 +136,30 @@ def test_a_hot_key_stays_and_the_tail_makes_room_for_it():
     assert set(first.tail[list(diff(first, plan).groups)].tolist()) == {0}
 
 
+def test_beside_a_dominating_key_the_others_keep_room_below_it():
+    keys, shares = seeded_hashes(np.arange(100_000), 4), zipf(100_000, 1.2)  # the hottest key has 12 mean partitions
+    first = uniform_plan(64)
+    plan = KIP().plan(first, Histogram(keys[:128], shares[:128]), costs=measured(keys, shares, first.tail_groups))
+    loads = np.bincount(plan.assign(keys), shares, 64)
+    larger = np.flatnonzero(shares > 1.3 * (1 - shares[:8].sum()) / 56)
+    alone = plan.assign(keys[larger])
+    assert len(set(alone.tolist())) == len(larger) > 5
+    level = (1 - shares[larger].sum()) / (64 - len(larger))
+    assert np.delete(loads, alone).max() <= 1.31 * level
+    assert imbalance(plan, keys, shares) == pytest.approx(lower_bound(64, shares[0]), rel=1e-6)
+    assert KIP().plan(plan, Histogram(keys[:128], shares[:128]), costs=measured(keys, shares, 4096)) is plan
+
+
+@given(problems())
+@settings(max_examples=200)
+def test_the_hottest_key_stays_alone_once_it_is(problem):
+    previous, histogram, costs = problem
+    plan = KIP().plan(previous, histogram, costs=costs)
+    priced = price(histogram, previous.tail_groups, costs)
+    if plan is not previous and len(histogram) and histogram.shares[0] >= priced.loads(plan).max() * (1 - 1e-9):
+        assert KIP().plan(plan, histogram, costs=costs) is plan
+
+
 def test_a_key_that_cooled_down_stays_until_its_place_is_needed():
     first = uniform_plan(4, 400)
     hot = KIP().plan(first, Histogram([0, 4, 8], [0.25, 0.25, 0.25]))

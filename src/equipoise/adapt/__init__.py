@@ -2,7 +2,7 @@
 
 from equipoise.adapt.batch_loads import BatchLoads, Work, task_slowness
 from equipoise.adapt.combining import Combine, Combining
-from equipoise.adapt.controller import Controller, Decision
+from equipoise.adapt.controller import Controller, Decision, MoveLimit
 from equipoise.adapt.elasticity import Elastic, busy_fraction
 from equipoise.adapt.load_record import StreamLoadRecord
 from equipoise.adapt.look import Look, rows_needed
@@ -19,6 +19,7 @@ __all__ = [
     "Elastic",
     "Look",
     "Looking",
+    "MoveLimit",
     "Policy",
     "Promises",
     "StreamLoadRecord",

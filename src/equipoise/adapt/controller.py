@@ -1,7 +1,7 @@
 """Decision before each micro-batch: keep the plan, replan, or change the number of partitions."""
 
 from math import hypot, log, sqrt
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 import numpy as np
@@ -56,7 +56,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         Inputs of the decision: ``imbalance_before``, ``bound``, and ``noise`` (imbalance that chance may cause). With a
         proposal also the predictions ``imbalance_after``, ``gain_seconds`` (over the horizon), ``move_bytes``,
         ``copy_bytes`` (state of keys that become isolated, or stop being so, without moving), ``move_seconds`` (of the
-        partition that moves and copies most), ``keys_moved`` and ``groups_moved``.
+        partition that moves and copies most), ``catch_up_seconds`` (by which receiving state lengthens the longest task
+        of this batch), ``keys_moved`` and ``groups_moved``.
     """
 
     action: Action
@@ -78,6 +79,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class MoveLimit(NamedTuple):
+    """State in bytes that one batch should move at most.
+
+    Attributes
+    ----------
+    total
+        Of all partitions.
+    partition
+        That one partition receives.
+    """
+
+    total: float
+    partition: float
+
+
 class Controller:
     """Decide before each batch whether to replan.
 
@@ -88,8 +104,9 @@ class Controller:
       says so.
     - A replan is applied only if the imbalance exceeds its bound by more than the policy's ``trigger`` and chance
       explain together (the root of the sum of their squares, because they are independent), the new plan saves more
-      than ``minimum_gain`` and chance explain together, the time saved over the horizon exceeds the time of moving, the
-      state that moves is within the budget, and ``minimum_interval`` batches have passed.
+      than ``minimum_gain`` and chance explain together, the time saved over the horizon exceeds the time by which
+      receiving state lengthens this batch, the state that moves is within the budget, and ``minimum_interval`` batches
+      have passed.
     - So an even load moves nothing, however noisy its measurement.
     - A requested change of N is made at once. Of the limits only the budget applies, and not to the state of partitions
       that are removed.
@@ -100,6 +117,10 @@ class Controller:
     ----------
     policy
         When to replan.
+    seen
+        Whether the loads are rows that were seen of the batch, by which the limits of the policy are lower.
+    way_out
+        What helps against a key that alone has more than the load of a partition, for messages.
 
     Examples
     --------
@@ -114,8 +135,16 @@ class Controller:
     predicted imbalance 1.900 -> 1.000, bound 1.000; saves 45 s in 10 batches, moving 0 bytes takes 0 s
     """
 
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        seen: bool = False,
+        way_out: str = "an operator that merges would combine its rows before the exchange",
+    ) -> None:
         self.policy = Policy() if policy is None else policy
+        self._trigger, self._minimum_gain = self.policy.limits(seen=seen)
+        self._way_out = way_out
         self._planner = (
             self.policy.planner if isinstance(self.policy.planner, Planner) else make_planner(self.policy.planner)
         )
@@ -142,7 +171,7 @@ class Controller:
         pinned: bool = False,
         partitions: int | None = None,
         move_rate: float | None = None,
-        at_once: float | None = None,
+        at_once: MoveLimit | None = None,
         trust: float = 1.0,
     ) -> Decision:
         """Decide on the plan of a batch.
@@ -166,7 +195,7 @@ class Controller:
         move_rate
             Measured rate at which a partition receives state, in bytes per second; ``None``: the rate of the policy.
         at_once
-            State in bytes that one batch should move at most; ``None``: no limit.
+            State that one batch should move at most; ``None``: no limit.
         trust
             Part of the promised gain that earlier plans have brought, from 0 to 1.
         """
@@ -175,7 +204,7 @@ class Controller:
         rate = self.policy.move_rate if move_rate is None else at_least("move_rate", move_rate, 0)
         if rate == 0:
             raise InvalidArgumentError("move_rate must be above 0 bytes per second, got 0")
-        case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon, trust)
+        case = _Case(plan, loads, batch_seconds, rate, self.policy.horizon, trust, self._way_out)
         count = plan.partitions if partitions is None else whole("partitions", partitions, 1)
         waiting = self._reason_to_wait(case, whole("batch", batch, 0), last_replan, pinned, count)
         if waiting is not None:
@@ -189,7 +218,7 @@ class Controller:
             aim = case.numbers
             if count == plan.partitions:
                 objection = self._objection(case, proposed, batch, last_replan)
-            if objection is None and at_once is not None and aim["move_bytes"] > at_once:
+            if objection is None and at_once is not None:
                 proposed = self._part(case, proposed, at_once)
         except Exception as error:  # noqa: BLE001 - planners are plug-ins; the stream continues whatever they raise
             return case.kept(f"planner {self._planner.name!r} failed ({type(error).__name__}: {error})")
@@ -198,17 +227,18 @@ class Controller:
         action: Action = "replan" if count == plan.partitions else "rescale"
         return case.taken(action, proposed, applied=self.policy.mode == "auto", aim=aim)
 
-    def _part(self, case: "_Case", aim: Plan, at_once: float) -> Plan:
+    def _part(self, case: "_Case", aim: Plan, at_once: MoveLimit) -> Plan:
         """Return a plan on the way to ``aim`` that moves up to ``at_once`` bytes; more if a single item has more."""
-        allowed = at_once
-        while allowed < case.numbers["move_bytes"]:
-            problem = Problem(case.plan, aim.partitions, case.priced, allowed)
-            cut = within_budget(problem, Proposal(aim.tail, dict(aim.isolated), aim.reason))
+        total, partition = at_once
+        incoming = _incoming(case.priced, case.plan, aim)
+        while total < incoming.sum() or partition < incoming.max():
+            problem = Problem(case.plan, aim.partitions, case.priced, total)
+            cut = within_budget(problem, Proposal(aim.tail, dict(aim.isolated), aim.reason), partition)
             part = cut.after(case.plan, aim.partitions, aim.planner)
             if not part.same_routing(case.plan):
                 case.weigh(part, aim.partitions)
                 return part
-            allowed = max(2 * allowed, 1.0)
+            total, partition = max(2 * total, 1.0), max(2 * partition, 1.0)
         return aim
 
     def _reason_to_wait(
@@ -226,9 +256,10 @@ class Controller:
             reason = None  # the caller decided on the number of partitions
         elif case.loads.total == 0:
             reason = "no load measured yet"
-        elif before <= case.bound * (1 + policy.trigger):
-            reason = f"imbalance {before:.3f} is within {policy.trigger:.0%} of the bound {case.bound:.3f}{case.limit}"
-        elif before <= case.bound + hypot(case.bound * policy.trigger, case.noise):  # tolerance and chance
+        elif before <= case.bound * (1 + self._trigger):
+            limit = case.limit(case.bound)
+            reason = f"imbalance {before:.3f} is within {self._trigger:.0%} of the bound {case.bound:.3f}{limit}"
+        elif before <= case.bound + hypot(case.bound * self._trigger, case.noise):  # tolerance and chance
             rows = f"{case.loads.effective_rows:.0f} rows"
             reason = f"{case.state}, may be chance, which explains {case.noise:.3f} with {rows}"
         elif since < policy.minimum_interval:
@@ -239,8 +270,8 @@ class Controller:
         """Return why a proposed plan is not applied; ``None`` to apply it."""
         policy, numbers = self.policy, case.numbers
         before, after = numbers["imbalance_before"], numbers["imbalance_after"]
-        gain, cost = numbers["gain_seconds"], numbers["move_seconds"]
-        saved, wanted = case.trust * (1 - after / before), hypot(policy.minimum_gain, case.noise / before)
+        gain, cost = numbers["gain_seconds"], numbers["catch_up_seconds"]
+        saved, wanted = case.trust * (1 - after / before), hypot(self._minimum_gain, case.noise / before)
         recent = last_replan is not None and batch - last_replan < policy.horizon
         budget = policy.budget(case.rate)
         change = f"predicted imbalance {before:.3f} -> {after:.3f} saves {saved:.1%}{case.doubt}"
@@ -257,7 +288,8 @@ class Controller:
             )
         elif cost > 0 and gain <= cost:  # before the first batch no time is known, and nothing has to move
             reason = (
-                f"{change}, {seconds_text(gain)} in {policy.horizon} batches, but moving takes {seconds_text(cost)}"
+                f"{change}, {seconds_text(gain)} in {policy.horizon} batches, but moving lengthens this one by "
+                f"{seconds_text(cost)}"
             )
         elif budget is not None and numbers["move_bytes"] > budget * (1 + _ROUNDING):
             reason = f"{change} but moves {size_text(numbers['move_bytes'])}, above the budget of {size_text(budget)}"
@@ -268,9 +300,17 @@ class _Case:
     """Numbers of one decision: loads, costs and predictions."""
 
     def __init__(
-        self, plan: Plan, loads: StreamLoadRecord, batch_seconds: float, rate: float, horizon: int, trust: float
+        self,
+        plan: Plan,
+        loads: StreamLoadRecord,
+        batch_seconds: float,
+        rate: float,
+        horizon: int,
+        trust: float,
+        way_out: str,
     ) -> None:
         self.plan, self.loads, self.rate, self.horizon, self.trust = plan, loads, rate, horizon, trust
+        self._way_out = way_out
         self.histogram, self.costs = loads.histogram(), loads.costs()
         self.priced = price(self.histogram, plan.tail_groups, self.costs)
         self.bound = lower_bound(plan.partitions, self.priced.largest_share)
@@ -302,13 +342,12 @@ class _Case:
         """Balance of the present plan, as text."""
         return f"imbalance {self.numbers['imbalance_before']:.3f}, bound {self.bound:.3f}"
 
-    @property
-    def limit(self) -> str:
-        """What sets the bound, and the way out, as text; empty where the bound is the mean."""
-        if self.bound <= _HIGH_BOUND:
+    def limit(self, bound: float) -> str:
+        """Return what sets the bound, and the way out, as text; empty where the bound is the mean."""
+        if bound <= _HIGH_BOUND:
             return ""
         key, share = fingerprint_text(int(self.histogram.fingerprints[0])), self.priced.largest_share
-        return f", because the key {key} alone has {share:.1%} of the load; only an operator that merges can combine it"
+        return f", because the key {key} alone has {share:.1%} of the load; {self._way_out}"
 
     def weigh(self, proposed: Plan, count: int) -> None:
         """Predict gain and cost of a plan."""
@@ -322,13 +361,15 @@ class _Case:
         copied = newly[self.plan.assign(newly) == proposed.assign(newly)]
         copied_state = self.priced.of_keys(copied)[1]
         incoming = _incoming(self.priced, self.plan, proposed)
-        work = incoming + np.bincount(proposed.assign(copied), copied_state, count)
+        moving = (incoming + np.bincount(proposed.assign(copied), copied_state, count)) / self.rate
+        tasks = loads * (self.longest_task * self.plan.partitions / before)  # seconds
         single = np.union1d(self.plan.isolated_keys, proposed.isolated_keys)
         self.numbers = self.numbers | {
             "imbalance_after": after,
             "gain_seconds": self.horizon * self.longest_task * shorter * self.trust,
             "move_bytes": float(incoming.sum()),
-            "move_seconds": float(work.max()) / self.rate,
+            "move_seconds": float(moving.max()),
+            "catch_up_seconds": float((tasks + moving).max() - tasks.max()),
             "copy_bytes": float(copied_state.sum()),
             "keys_moved": float(np.sum(self.plan.assign(single) != proposed.assign(single))),
             "groups_moved": float(np.sum(self.plan.tail != proposed.tail)),
@@ -345,6 +386,7 @@ class _Case:
         n, count = self.numbers, proposed.partitions
         bound = lower_bound(count, self.priced.largest_share)
         change = f"predicted imbalance {n['imbalance_before']:.3f} -> {aim['imbalance_after']:.3f}, bound {bound:.3f}"
+        change += self.limit(bound)
         gain = f"saves {seconds_text(aim['gain_seconds'])} in {self.horizon} batches"
         if action == "rescale":
             change, gain = f"{self.plan.partitions} -> {count} partitions", change

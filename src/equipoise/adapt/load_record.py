@@ -3,7 +3,7 @@
 A record stores load by key and tail group, whatever the plan of the batch, so it stays valid when the plan changes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import msgspec
@@ -16,7 +16,9 @@ from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import reading, require, seal, unseal
 from equipoise.hashing import FINGERPRINT_SEED
+from equipoise.metrics import load_imbalance, lower_bound
 from equipoise.plan import Costs, Plan
+from equipoise.plan.cost import price
 from equipoise.sketch import Histogram
 
 LoadMeasure = Literal["auto", "seconds", "rows"]
@@ -154,8 +156,16 @@ class StreamLoadRecord:
         """Sum of the times of the tasks of a batch in seconds, as a decayed average."""
         return self._record.seconds / self._record.batches if self._record.batches else 0.0
 
-    def add(self, batch: BatchLoads) -> "StreamLoadRecord":
-        """Return the record with one more batch; a batch without load does not change the loads."""
+    def add(self, batch: BatchLoads, *, alone: bool = False) -> "StreamLoadRecord":
+        """Return the record with one more batch; a batch without load does not change the loads.
+
+        Parameters
+        ----------
+        batch
+            Measured loads.
+        alone
+            Whether the loads of the batches before are dropped. Costs and states on record are kept.
+        """
         if batch.tail_groups != self.tail_groups:
             raise MismatchError(
                 f"the batch measured {batch.tail_groups} tail groups but the record has {self.tail_groups}; "
@@ -176,7 +186,7 @@ class StreamLoadRecord:
         )
         group_rows = rest_rows + np.bincount(home, single.rows, count)
         counts = bool(work.sum() > 0)
-        decay = self.decay * _agreement(past, group_rows) if counts else 1.0
+        decay = 0.0 if alone else self.decay * _agreement(past, group_rows) if counts else 1.0
         groups = past.groups.copy()
         groups["rows"] = decay * groups["rows"] + group_rows
         groups["load"] = decay * groups["load"] + work[:count] + np.bincount(home, work[count:], count)
@@ -305,6 +315,34 @@ class StreamLoadRecord:
         group_state = self._record.groups["state"] + self._by_group(known, known["state"] * known["isolated"])
         key_state = dict(zip(known["key"].tolist(), known["state"].tolist(), strict=True))
         return Costs(group_load=self._group_loads(), group_state=group_state, key_state=key_state)
+
+    def by_rows(self) -> "StreamLoadRecord":
+        """Return the record with rows as the measure of load."""
+        past = self._record
+        groups, keys = past.groups.copy(), past.keys.copy()
+        groups["load"] = groups["rows"]
+        keys["load"] = _weights(keys["weight"], keys["load"])
+        following = StreamLoadRecord(self.tail_groups, load="rows", decay=self.decay, hash_seed=self.hash_seed)
+        following._record = replace(past, groups=groups, keys=keys)
+        return following
+
+    def imbalances(self, *plans: Plan) -> list[float]:
+        """Return the load of the fullest partition over the mean under each plan, and last the least of any plan.
+
+        The least is that of a plan with as many partitions as the first, while the hottest key stays whole.
+
+        Examples
+        --------
+        >>> from equipoise.adapt import BatchLoads, Work
+        >>> loads = StreamLoadRecord(4).add(BatchLoads(4, {0: Work(60, 0.1), 1: Work(20, 0.1), 2: Work(20, 0.1)}))
+        >>> loads.imbalances(Plan(2, [0, 1, 1, 1]), Plan(2, [0, 0, 0, 1]))
+        [1.2, 2.0, 1.0]
+        """
+        priced = price(self.histogram(), self.tail_groups, self.costs())
+        if not self.total:
+            return [1.0] * (len(plans) + 1)
+        least = lower_bound(plans[0].partitions, min(1.0, priced.largest_share))
+        return [*(load_imbalance(priced.loads(plan)) for plan in plans), least]
 
     def state_bytes(self, plan: Plan) -> list[int]:
         """Return the last known state of each partition in bytes, for the plan under which it was measured."""

@@ -12,6 +12,10 @@ Mode = Literal["observe", "advise", "auto"]
 """Reaction to imbalance: see :class:`Policy`."""
 
 
+_TRIGGER, _LEAST_GAIN = 0.08, 0.08  # unless set, where the plan follows from the past, which may have drifted
+_TRIGGER_SEEN, _LEAST_GAIN_SEEN = 0.02, 0.01  # and where rows of the very batch were seen
+
+
 @dataclass(frozen=True)
 class Policy:
     """Settings of when and how to replan.
@@ -29,10 +33,10 @@ class Policy:
         Factor by which the weight of earlier batches falls with every batch, in [0, 1).
     trigger
         Fraction by which the imbalance must exceed its bound before a plan is made. With few rows it must also exceed
-        what chance explains.
+        what chance explains. ``None``: 0.08, and 0.02 for a batch that was looked at.
     minimum_gain
         Fraction of the longest task's time that a new plan must save, in [0, 1). With few rows it must also save more
-        than chance explains.
+        than chance explains. ``None``: 0.08, and 0.01 for a batch that was looked at.
     hysteresis
         Fraction that a new plan must save beyond ``minimum_gain`` within ``horizon`` batches of the last replan, whose
         moves have not paid off yet.
@@ -41,8 +45,8 @@ class Policy:
     horizon
         Number of batches over which the saved time is counted. It must exceed the time of moving.
     move_share
-        Fraction of the time of a batch that moving state may add to it, above 0. A larger change is spread over
-        batches, state with most load for its size first.
+        Fraction of the time of a batch that a partition may spend on receiving state, above 0. A larger change is
+        spread over batches, state with most load for its size first.
     budget_bytes
         State in bytes that one replan may move; ``None``: no limit.
     budget_seconds
@@ -63,8 +67,8 @@ class Policy:
     planner: str | Planner = "kip"
     load: LoadMeasure = "auto"
     decay: float = 0.5
-    trigger: float = 0.08
-    minimum_gain: float = 0.08
+    trigger: float | None = None
+    minimum_gain: float | None = None
     hysteresis: float = 0.02
     minimum_interval: int = 1
     horizon: int = 10
@@ -82,11 +86,12 @@ class Policy:
             raise InvalidArgumentError(f"planner must be a Planner or its name, got {self.planner!r}")
         checked_measure(self.load)
         checked_decay(self.decay)
-        at_least("trigger", self.trigger, 0)
-        if at_least("minimum_gain", self.minimum_gain, 0) + at_least("hysteresis", self.hysteresis, 0) >= 1:
+        trigger, minimum_gain = self.limits(seen=False)
+        at_least("trigger", trigger, 0)
+        if at_least("minimum_gain", minimum_gain, 0) + at_least("hysteresis", self.hysteresis, 0) >= 1:
             raise InvalidArgumentError(
                 f"minimum_gain and hysteresis are fractions of a task's time and must add up to less than 1, got "
-                f"{self.minimum_gain} and {self.hysteresis}"
+                f"{minimum_gain} and {self.hysteresis}"
             )
         whole("minimum_interval", self.minimum_interval, 1)
         whole("horizon", self.horizon, 1)
@@ -97,6 +102,22 @@ class Policy:
                 at_least(name, getattr(self, name), 0)
         if at_least("move_rate", self.move_rate, 0) == 0:
             raise InvalidArgumentError("move_rate must be above 0 bytes per second, got 0")
+
+    def limits(self, *, seen: bool) -> tuple[float, float]:
+        """Return ``trigger`` and ``minimum_gain`` for a batch of which rows were seen, or none.
+
+        Where rows were seen, nothing has drifted: the error of the sample counts beside the limits, as chance.
+
+        Examples
+        --------
+        >>> Policy(trigger=0.05).limits(seen=True)
+        (0.05, 0.01)
+        """
+        usual = (_TRIGGER_SEEN, _LEAST_GAIN_SEEN) if seen else (_TRIGGER, _LEAST_GAIN)
+        return (
+            usual[0] if self.trigger is None else self.trigger,
+            usual[1] if self.minimum_gain is None else self.minimum_gain,
+        )
 
     def budget(self, move_rate: float) -> float | None:
         """Return the bytes that one replan may move at the given rate; ``None``: no limit."""

@@ -15,10 +15,12 @@ _UNPLACED = -1
 _NOTHING = (
     1e-12  # fraction of all load below which a load counts as rounding error, as in a group whose keys are all isolated
 )
+_ROUNDING = 1e-9  # relative rounding error of sums of loads
 _TINY = 1e-300  # keeps load / cost a number where both are 0
 _ROUNDS = 8  # of shedding and placing; two or three suffice for all but contrived loads
 _BUSY_SLOTS = 16  # largest number of slots assumed to be busy with one hot key each
 _NOTEWORTHY = 0.005  # relative gain in time for which partitions are left empty
+_HEADROOM = 0.3  # of the other partitions over their mean where one key fills more than a mean partition
 _CEILING_STEPS = 20  # bisection steps in the search for the lowest ceiling within the budget
 
 
@@ -67,7 +69,8 @@ def _shed(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float) -> bool
             if would_do and (last == _UNPLACED or (load[i], cost[i]) < (load[last], cost[last])):
                 last = i
         remaining = ceiling + excess
-        if last != _UNPLACED and load[last] < remaining:  # moving the only item of a partition gains nothing
+        # moving the only item of a partition gains nothing
+        if last != _UNPLACED and load[last] < remaining * (1 - _ROUNDING):
             placed[last] = _UNPLACED
             remaining -= load[last]
         shed_any |= remaining < loads[p]
@@ -107,11 +110,12 @@ def _move_largest(placed: Any, cost: Any, load: Any, loads: Any, ceiling: float)
         if loads[home] <= ceiling:
             continue
         placed[i] = _UNPLACED
+        highest = max(ceiling, load[i] * (1 + _ROUNDING))
         mine = items[starts[home] : starts[home + 1]]
-        best, least = home, _cost_of_room(mine, placed, home, load, cost, loads[home] - ceiling, np.inf)
+        best, least = home, _cost_of_room(mine, placed, home, load, cost, loads[home] - highest, np.inf)
         for p in range(len(loads)):
             if p != home and least > cost[i]:
-                room, others = loads[p] + load[i] - ceiling, items[starts[p] : starts[p + 1]]
+                room, others = loads[p] + load[i] - highest, items[starts[p] : starts[p + 1]]
                 needed = cost[i] + _cost_of_room(others, placed, p, load, cost, room, least - cost[i])
                 if needed < least:
                     best, least = p, needed
@@ -201,6 +205,10 @@ class KIP(Planner):
     the least loaded partitions. A key larger than a mean partition leaves an overfull partition first, if room for it
     costs less elsewhere.
 
+    Where one key is larger than a mean partition, the ceiling of a new plan is lower: 1.3 times the mean of the
+    partitions that such keys leave to the others, if that is less. So the others do not fill up to the hottest key, and
+    the plan has room for keys that become hotter.
+
     Guarantees
     ----------
     - With an unchanged number of partitions, a plan is made only if it lowers the predicted largest load by at least
@@ -220,6 +228,7 @@ class KIP(Planner):
     - Moved items go to the least loaded partition; the paper first tries the key's hash location, and moves hosts to
       the first partition that has room.
     - A key that has cooled down stays isolated, at no cost, until its place in the table is needed.
+    - Beside a key larger than a mean partition, the ceiling of the others is lower; in the paper it is the key's load.
     - There is a budget, and the planner may keep the previous plan.
 
     Parameters
@@ -281,6 +290,7 @@ class KIP(Planner):
         ceiling = bound * (1 + self.slack)
         if previous.partitions == count and before.max() <= ceiling:
             return Proposal(previous.tail, dict(previous.isolated), "already within the ceiling")
+        ceiling = min(ceiling, (1 + _HEADROOM) * _water_level(problem.priced.histogram.shares, before.sum(), count))
         where = np.where(items.where < count, items.where, _UNPLACED)
         if problem.budget is not None:
             highest = max(ceiling, float(before.max()))
@@ -313,6 +323,19 @@ class KIP(Planner):
             return Proposal(previous.tail, dict(previous.isolated), "no better plan found")
         change = f"time on {slots} slots {time_before / ideal:.3f} -> {best_time / ideal:.3f} of the ideal"
         return items.proposal(best, change)
+
+
+def _water_level(shares: NDArray[np.float64], total: float, partitions: int) -> float:
+    """Return the mean load of the partitions that are left to the tail by keys with more than this mean.
+
+    Examples
+    --------
+    >>> _water_level(np.array([0.4, 0.3, 0.1]), 1.0, 4)
+    0.15
+    """
+    largest = shares[: partitions - 1]
+    rest = (total - np.concatenate([[0.0], np.cumsum(largest)])) / (partitions - np.arange(len(largest) + 1))
+    return float(rest.min())
 
 
 def _fillings(partitions: int, slots: int) -> list[int]:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -136,13 +137,22 @@ class Planner(ABC):
         """Solve one problem; the method may ignore the budget, which ``plan`` enforces."""
 
 
-def within_budget(problem: Problem, proposal: Proposal) -> Proposal:
-    """Reduce a proposal to the best moves within the budget.
+def within_budget(problem: Problem, proposal: Proposal, received: float = inf) -> Proposal:
+    """Reduce a proposal to the best moves within the budget, of which each partition receives a limited part.
 
     A proposal within the budget is returned unchanged. Otherwise moves are taken one by one, starting from the previous
     placement: always the move with the most load per state from the most loaded partition that has one left. A move
     that exceeds the budget, or that would lift its target above its source, is skipped. So the cut never raises the
     largest load. Moves from partitions that are removed are always made and not charged.
+
+    Parameters
+    ----------
+    problem
+        The planning problem, with a budget.
+    proposal
+        A solution.
+    received
+        Largest amount of state that one partition may receive.
     """
     previous, priced = problem.previous, problem.priced
     assert problem.budget is not None  # noqa: S101 - checked by the caller; for the type checker
@@ -152,9 +162,11 @@ def within_budget(problem: Problem, proposal: Proposal) -> Proposal:
     after = np.concatenate([proposal.tail, Plan(problem.partitions, proposal.tail, proposal.isolated).assign(keys)])
     load, state = (np.concatenate(pair) for pair in zip(priced.of_groups(keys), priced.of_keys(keys), strict=True))
     moving = before != after
-    if state[moving & (before < problem.partitions)].sum() <= problem.budget:
+    charged = moving & (before < problem.partitions)
+    incoming = np.bincount(after[charged], state[charged], problem.partitions)
+    if incoming.sum() <= problem.budget and incoming.max() <= received:
         return proposal
-    placed, spent = _affordable(before, after, load, state, problem.partitions, problem.budget)
+    placed, spent = _affordable(before, after, load, state, problem.partitions, problem.budget, received)
     tail = placed[:groups].astype(np.int32)
     home_partition = tail[np.mod(keys, groups)]
     isolated = {
@@ -176,6 +188,7 @@ def _affordable(
     state: NDArray[np.float64],
     partitions: int,
     budget: float,
+    received: float,
 ) -> tuple[NDArray[np.int32], float]:
     """Return the placement after the moves that are taken, and the state they move."""
     forced = before >= partitions
@@ -185,7 +198,7 @@ def _affordable(
     moves = np.flatnonzero((before != after) & ~forced)
     for move in moves[np.argsort(load[moves] / np.maximum(state[moves], np.finfo(float).tiny), kind="stable")].tolist():
         pending[placed[move]].append(move)
-    spent = 0.0
+    spent, incoming = 0.0, np.zeros(partitions)
     sources = [(-loads[p], p) for p in range(partitions) if pending[p]]
     heapify(sources)
     while sources:
@@ -195,9 +208,11 @@ def _affordable(
             continue
         move = pending[source].pop()
         target = after[move]
-        if spent + state[move] <= budget and loads[target] + load[move] <= loads[source]:
+        is_affordable = spent + state[move] <= budget and incoming[target] + state[move] <= received
+        if is_affordable and loads[target] + load[move] <= loads[source]:
             placed[move] = target
             spent += state[move]
+            incoming[target] += state[move]
             loads[source] -= load[move]
             loads[target] += load[move]
         if pending[source]:

@@ -25,7 +25,10 @@ from equipoise.storage import Storage
 FOLDER = "batch-log"
 FILES_KEPT = 500
 _FORMAT_VERSION = 1
-_NUMBERS = ("trust", "bound", "imbalance_before", "imbalance_after", "gain_seconds", "move_seconds", "move_bytes")
+_NUMBERS = (
+    *("trust", "bound", "imbalance_before", "imbalance_after", "gain_seconds"),
+    *("move_seconds", "catch_up_seconds", "move_bytes"),
+)
 _COUNTS = ("keys_moved", "groups_moved")
 
 

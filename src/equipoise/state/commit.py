@@ -1,6 +1,6 @@
 """Records of the commit log: what one version of the state consists of."""
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
@@ -43,14 +43,15 @@ class PlanningMemory(TypedDict):
     """What the planning of a batch takes from the batches before, however long ago they ran.
 
     ``last_replan`` is the first batch of the plan, None if it never changed; ``rows`` and ``batch_seconds`` are those
-    of the last batch with rows. ``trust`` is the part of their promises that earlier plans kept, ``move_rate`` the
-    bytes of state that a task receives in a second, None if that is not known.
+    of the last batch with rows. ``trust`` is the part of their promises that earlier plans kept, those that follow from
+    the past and those from a look; ``move_rate`` the bytes of state that a task receives in a second, None if that is
+    not known.
     """
 
     last_replan: int | None
     rows: int
     batch_seconds: float
-    trust: float
+    trust: dict[Literal["past", "look"], float]
     move_rate: float | None
     look: Experience
     combine: list[CombinedBatch]
@@ -74,6 +75,9 @@ class Measures(TypedDict, total=False):
     busy: float
     imbalance_rows: float
     imbalance_seconds: float
+    imbalance_load: float
+    imbalance_rows_unchanged: float
+    imbalance_load_unchanged: float
     imbalance_rows_hash: float
     imbalance_seconds_hash: float
     bound_rows: float
@@ -84,6 +88,7 @@ class Measures(TypedDict, total=False):
     got_seconds: float
     moved_bytes: int
     moved_seconds: float
+    caught_up_seconds: float
     move_rate: float | None
     look: str
     look_rows: int | None

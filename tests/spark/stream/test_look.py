@@ -216,6 +216,22 @@ def test_limits_that_the_user_has_set_hold_for_batches_that_were_seen(tmp_path):
         assert [row["action"] for row in batch_log_rows(str(tmp_path / name))].count("replan") == replans
 
 
+def test_a_look_that_saw_no_row_leaves_the_limits_of_plans_from_the_past(tmp_path):
+    def nothing(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
+        return Look.of([], seconds=0.001, rows=800.0)
+
+    *_, log = run(tmp_path, "always", batches=1, taken=nothing)
+    assert (log[0]["look_rows"], log[0]["promised_rows"]) == (0, None)
+    even = pd.DataFrame({"k": [f"k{i % 97}" for i in range(800)], "v": range(800)})
+    options = {"numPartitions": 4, "tailGroups": 1024, "policy": POLICY, "combine": "never", "look": "always"}
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path / "even"), **options) as query:
+        query._jobs.look = nothing
+        for _ in range(6):
+            query.process(even)
+    reasons = [row["reason"] for row in batch_log_rows(str(tmp_path / "even"))]
+    assert "within 8% of the bound" in reasons[-1]
+
+
 @pytest.mark.parametrize("fails", [None, "driver.before-plan", "task.start", "driver.before-commit"])
 def test_what_a_look_keeps_of_a_batch_is_released_however_the_batch_ends(tmp_path, monkeypatch, fails):
     released = []

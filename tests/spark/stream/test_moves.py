@@ -6,8 +6,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise.adapt import Policy
-from equipoise.spark import Aggregator, LocalQuery
+from equipoise.adapt import MoveLimit, Policy
+from equipoise.hashing import fingerprints
+from equipoise.metrics import load_imbalance
+from equipoise.readable import fingerprint_text
+from equipoise.spark import Aggregator, KeyBatch, LocalQuery, VectorProcessor
+from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.planning import Planning
 from equipoise.state.batch_log import batch_log_rows
 
@@ -31,6 +35,17 @@ class Total(Aggregator):
 
     def finish(self, key, buffer):
         return (*key, buffer[0])
+
+
+class Rows(VectorProcessor):
+    """A number of rows, which the library cannot merge."""
+
+    stateSchema = "n long"  # noqa: N815 - as Spark names schemas
+
+    def process(self, batch: KeyBatch):
+        n = np.diff(batch.offsets) + batch.state["n"].fill_null(0).to_numpy()
+        batch.update(pa.table({"n": n}))
+        return pa.table({"k": batch.keys["k"], "total": n})
 
 
 def even(batch):
@@ -57,7 +72,7 @@ def test_a_large_move_is_spread_over_batches_and_changes_no_result(tmp_path, mon
     policy = Policy(load="rows", trigger=0.01, minimum_gain=0.01, move_share=1e9)
     expected, expected_state, at_once = run(tmp_path / "at once", policy=policy)
     assert [row["plan"] for row in at_once] == [0, 0, *[1] * 22]
-    monkeypatch.setattr(Planning, "_at_once", lambda *_, **__: 150_000.0)
+    monkeypatch.setattr(Planning, "_at_once", lambda *_, **__: MoveLimit(150_000.0, 150_000.0))
     outputs, state, log = run(tmp_path / "in steps", policy=policy)
     assert (outputs, state) == (expected, expected_state)
     moved, whole = [row["moved_bytes"] for row in log], at_once[2]["moved_bytes"]
@@ -74,7 +89,7 @@ def test_what_may_move_at_once_follows_the_time_of_a_batch_and_the_measured_spee
         query.process(even(0))
         planning = query._engine._progress.planning
         planning._batch_seconds, planning._move_rate = 10.0, 2e6
-        assert planning._at_once(4, pinned=False) == 0.5 * 10 * 2e6 * 4
+        assert planning._at_once(4, pinned=False) == MoveLimit(total=0.5 * 10 * 2e6 * 4, partition=0.5 * 10 * 2e6)
         assert planning._at_once(4, pinned=True) is None
         planning._batch_seconds = 0.0
         assert planning._at_once(4, pinned=False) is None
@@ -119,3 +134,82 @@ def test_a_restart_knows_how_far_promises_were_kept(tmp_path, look):
     *again, restarted = run(tmp_path / "off", look=look, restart=True, **options)
     assert same == again
     assert [(row["trust"], row["plan"]) for row in restarted] == [(row["trust"], row["plan"]) for row in log]
+
+
+def test_a_promise_is_compared_with_the_plan_before_over_the_rows_of_the_very_batch(tmp_path):
+    policy, options = Policy(load="rows", move_rate=1e12), {"numPartitions": 4, "tailGroups": 64, "combine": "never"}
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), policy=policy, look="never", **options) as query:
+        plans = [query.plan]
+        for batch in range(8):
+            query.process(drifting(batch))
+            plans.append(query.plan)
+    log = batch_log_rows(str(tmp_path))
+    assert sum(row["applied"] for row in log) >= 2
+    for batch, row in enumerate(log):
+        keys = fingerprints(drifting(batch)["k"].tolist())
+        before, after = (load_imbalance(np.bincount(plans[n].assign(keys), minlength=4)) for n in (batch, batch + 1))
+        assert (row["imbalance_rows_unchanged"], row["imbalance_rows"]) == pytest.approx((before, after))
+        assert (row["imbalance_load_unchanged"], row["imbalance_load"]) == pytest.approx((before, after))
+        saved = (before - after) * row["work_seconds"] / 4 - row["caught_up_seconds"]
+        assert row["got_seconds"] == pytest.approx(saved if row["applied"] else 0.0, abs=1e-6)
+        if not row["applied"]:
+            assert row["promised_seconds"] == 0
+
+
+def test_plans_of_the_past_that_fail_do_not_make_plans_from_looks_less_trusted(tmp_path):
+    options = {"numPartitions": 4, "tailGroups": 64, "combine": "never", "policy": Policy(load="rows", move_rate=1e12)}
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), look="never", **options) as query:
+        for batch in range(8):
+            query.process(drifting(batch))
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), look="always", **options) as query:
+        query.process(drifting(8))
+        trust = query._engine._recovered().planning._memory()["trust"]
+    assert trust["past"] < 0.9
+    assert trust["look"] == 1.0
+    assert batch_log_rows(str(tmp_path))[-1]["trust"] == 1.0
+
+
+def test_a_plan_that_levels_costs_and_not_rows_is_promised_in_both(tmp_path, monkeypatch):
+    """A row of one key takes 10 ms and any other 1 ms, by a clock of the test."""
+    rows = pd.DataFrame({"k": ["slow" if i % 20 == 0 else f"k{i % 97}" for i in range(800)], "v": range(800)})
+    add, slow = LoadMeter.add, fingerprints(["slow"])[0]
+
+    def timed(meter, groups, keys, counts, seconds, received=None):  # noqa: ARG001 - as the method
+        return add(meter, groups, keys, counts, counts * np.where(keys == slow, 0.01, 0.001), received)
+
+    monkeypatch.setattr(LoadMeter, "add", timed)
+    options = {"numPartitions": 4, "tailGroups": 64, "combine": "never", "look": "always", "policy": Policy()}
+    with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path), **options) as query:
+        for _ in range(6):
+            query.process(rows)
+        known = query._engine._recovered().planning._memory()
+    log = batch_log_rows(str(tmp_path))
+    levelled = next(row for row in log if row["applied"] and row["promised_rows"] > row["unchanged_rows"])
+    assert levelled["imbalance_after"] < 0.8 * levelled["imbalance_before"]
+    assert levelled["imbalance_load"] < 0.8 * levelled["imbalance_load_unchanged"]
+    assert levelled["imbalance_rows"] == pytest.approx(levelled["promised_rows"])
+    assert levelled["promised_seconds"] > 0
+    assert levelled["got_seconds"] > 0
+    assert known["trust"]["look"] > 0.8
+    assert known["look"]["reached"] == pytest.approx(log[-1]["imbalance_before"], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("processor", "options", "way_out"),
+    [
+        (Total(), {"combine": "never"}, "combine='auto' would combine its rows before the exchange"),
+        (Total(), {"orderBy": "v"}, "orderBy keeps its rows together"),
+        (Rows(), {}, "Rows has no merge: an operator that merges would combine its rows"),
+    ],
+)
+def test_a_key_that_no_plan_can_cure_is_named_with_the_way_out_of_this_query(tmp_path, processor, options, way_out):
+    hot = pd.DataFrame({"k": ["hot" if i % 5 else f"k{i % 97}" for i in range(800)], "v": range(800)})
+    made = {"numPartitions": 4, "tailGroups": 16, "policy": Policy(load="rows"), "look": "always", **options}
+    with LocalQuery(processor, "k", ROWS, OUT, str(tmp_path), **made) as query:
+        query.process(hot)
+        query.process(hot)
+    first, second = batch_log_rows(str(tmp_path))
+    for row, action in ((first, "replan"), (second, "keep")):
+        assert row["action"] == action
+        assert f"bound 3.200, because the key {fingerprint_text(int(fingerprints(['hot'])[0]))} alone" in row["reason"]
+        assert f"80.0% of the load; {way_out}" in row["reason"]

@@ -19,13 +19,15 @@ _SCHEMA = (
     "target_seconds double, imbalance_rows double, "
     "imbalance_seconds double, "
     "imbalance_rows_hash double, imbalance_seconds_hash double, bound_rows double, bound_seconds double, "
-    "state_bytes bigint, unchanged_rows double, promised_rows double, promised_seconds double, got_seconds double, "
-    "moved_bytes bigint, moved_seconds double, move_rate double, look string, look_rows bigint, look_seconds double, "
+    "state_bytes bigint, unchanged_rows double, promised_rows double, imbalance_rows_unchanged double, "
+    "imbalance_load double, imbalance_load_unchanged double, promised_seconds double, got_seconds double, "
+    "moved_bytes bigint, moved_seconds double, caught_up_seconds double, move_rate double, "
+    "look string, look_rows bigint, look_seconds double, "
     "look_cost double, look_gain double, look_stake double, look_chance double, "
     "combine string, combine_scope string, hot_keys array<bigint>, hot_rows array<bigint>, "
     "plan bigint, action string, applied boolean, reason string, trust double, bound double, "
     "imbalance_before double, imbalance_after double, gain_seconds double, move_seconds double, "
-    "move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
+    "catch_up_seconds double, move_bytes double, keys_moved bigint, groups_moved bigint, partition_rows array<bigint>, "
     "partition_seconds array<double>, partition_state array<bigint>"
 )
 
@@ -94,13 +96,19 @@ class BatchLog:
         ``partition_rows``, ``partition_seconds``
             Rows that each task received, and its time.
         ``promised_rows``, ``unchanged_rows``
-            ``imbalance_rows`` as predicted before the batch ran, and as it would be under the plan before: by the rows
-            seen of it, else by the load on record.
+            ``imbalance_rows`` as predicted before the batch ran, and as predicted for the plan before: by the rows seen
+            of it, else by the rows on record.
+        ``imbalance_rows_unchanged``
+            ``imbalance_rows`` of the same rows under the plan before, as measured.
+        ``imbalance_load``, ``imbalance_load_unchanged``
+            The same by the measure of load that plans are made with, ``Policy.load``.
         ``promised_seconds``, ``got_seconds``
-            Time that the plan saves against the plan before, as predicted and as it came; below 0 if it lost time.
-        ``moved_bytes``, ``moved_seconds``, ``move_rate``
+            Time that a new plan saves in its first batch against the plan before, less the time by which receiving
+            state lengthens it, as predicted and as measured; below 0 if it lost time, 0 without a new plan.
+        ``moved_bytes``, ``moved_seconds``, ``caught_up_seconds``, ``move_rate``
             State that all tasks received because the plan changed, the time that the slowest of them took to receive
-            its part, and the bytes that a task received in a second; NULL if too few were received to tell.
+            its part, the time by which that lengthened the longest task, and the bytes that a task received in a
+            second; NULL if too few were received to tell.
         ``look``, ``look_rows``, ``look_seconds``
             Why the driver looked at the batch or did not; rows seen, and the time it took.
         ``look_cost``, ``look_gain``, ``look_stake``, ``look_chance``
@@ -112,11 +120,12 @@ class BatchLog:
             The decision about this plan, made before the batch ran; whether it was applied, and its reason.
         ``imbalance_before``, ``bound``
             Imbalance and its bound by the load on record, which covers more than one batch and counts what
-            ``Policy.load`` says. The decision rests on them.
+            ``Policy.load`` says, or by the rows seen of the batch. The decision rests on them.
         ``imbalance_after``, ``gain_seconds``
             If a plan was made: its predicted imbalance, and the seconds it saves over the horizon.
-        ``move_bytes``, ``move_seconds``, ``keys_moved``, ``groups_moved``
-            What the plan moves, and how long that takes the partition that receives most.
+        ``move_bytes``, ``move_seconds``, ``catch_up_seconds``, ``keys_moved``, ``groups_moved``
+            What the plan moves, how long that takes the partition that receives most, and by how much it lengthens the
+            longest task.
         """
         return self._dataframe
 

@@ -65,10 +65,16 @@ def batch_measures(
         "bound_seconds": seconds_bound,
         "moved_bytes": sum(each.moved_bytes for each in tasks),
         "moved_seconds": max((each.moved_seconds for each in tasks), default=0.0),
+        "caught_up_seconds": _caught_up(work, [each.moved_seconds for each in tasks]),
         "move_rate": move_rate(tasks),
         "output_rows": sum(file.rows for each in tasks for file in each.outputs),
         "busy": busy_fraction(sum(work), plan.partitions, GOAL if target is None else target),
     }
+
+
+def _caught_up(work: list[float], moving: list[float]) -> float:
+    """Return the seconds by which receiving state made the longest task longer than the longest work."""
+    return max((sum(both) for both in zip(work, moving, strict=True)), default=0.0) - max(work, default=0.0)
 
 
 def move_rate(manifests: list[Manifest]) -> float | None:

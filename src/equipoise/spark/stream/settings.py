@@ -130,6 +130,18 @@ class Settings:
         """Number of partitions unless an override asks for another one."""
         return self.options.first_partitions(1)
 
+    @property
+    def way_out(self) -> str:
+        """What helps against a key that alone has more than the load of a partition."""
+        refused, mode = self.query.code.uncombined, self.options.combine
+        if refused:
+            return f"{refused}: an operator that merges would combine its rows before the exchange"
+        if self.options.order_by:
+            return "orderBy keeps its rows together: without it they would be combined before the exchange"
+        if mode == "never":
+            return "combine='auto' would combine its rows before the exchange"
+        return f"combine={mode!r} combines its rows once they fill a task, its state stays whole"
+
     def combining(self, experience: Sequence[CombinedBatch] = ()) -> Combining:
         """Return what decides before each batch which keys are combined."""
         code, options = self.query.code, self.options
