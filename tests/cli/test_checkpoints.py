@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from equipoise import CheckpointInUseError, InvalidArgumentError, StorageError
 from equipoise.cli import state
 from equipoise.cli.commands import app
 from equipoise.framing import seal, unseal
+from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.spool import Spool
 from equipoise.plan import KIP, Plan, uniform_plan
 from equipoise.sketch import Histogram
@@ -20,6 +22,7 @@ from equipoise.spark import Aggregator, LocalQuery
 from equipoise.state import batch_log, group_table
 from equipoise.state.batch_log import batch_log_rows
 from equipoise.state.checkpoint import Checkpoint, Overrides
+from equipoise.state.commit import OutputFile
 from equipoise.state.compaction import compact as compact_checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.state.state_dump import local_states
@@ -254,6 +257,44 @@ def test_verify_checks_what_earlier_commits_name_if_it_is_there(checkpoint, what
     assert "none is damaged" in printed("state", "verify", checkpoint), "it may have been deleted"
 
 
+def test_verify_checks_the_lists_of_transformed_files_and_these_files(checkpoint):
+    storage = Storage(checkpoint)
+    head = CommitLog(storage).head()
+    for version in (head - 1, head):  # the list of a driver that was taken over does not count
+        files = [transformed(storage, version, content) for content in (b"taken over", b"delivered")]
+        for epoch, file in enumerate(files, 1):
+            data = seal("transformed", 1, msgspec.to_builtins([file]))
+            storage.write(f"outputs/{version:020d}/transformed-{epoch:010d}", data)
+        storage.write(files[0].path, b"nobody reads this")
+    assert "none is damaged" in printed("state", "verify", checkpoint)
+    storage.write(files[1].path, b"d\xe4livered")
+    [damaged] = problems(checkpoint)
+    assert damaged["file"] == f"outputs/{head:020d}/transformed-0000000002"
+    assert files[1].path in damaged["problem"]
+    storage.delete(files[1].path)
+    assert f"{files[1].path} is not there; restore it" in problems(checkpoint)[0]["problem"]
+    storage.write(damaged["file"], data[:-4])
+    assert f"{damaged['file']}: stored transformed has" in problems(checkpoint)[0]["problem"]
+    storage.delete_folder(f"outputs/{head - 1:020d}")
+    storage.write(files[1].path, b"delivered")
+    storage.write(damaged["file"], data)
+    assert "none is damaged" in printed("state", "verify", checkpoint), "a version that was delivered may be deleted"
+
+
+def transformed(storage, version, content):
+    """A file of transformed rows, as a list names it."""
+    path = f"outputs/{version:020d}/{content[:4].hex()}.parquet"
+    with storage.writing(path) as file:
+        file.write(content)
+    return OutputFile(path, file.size, file.sha256, 1)
+
+
+def problems(checkpoint):
+    """Files that are damaged, with their problems."""
+    found = json.loads(printed("state", "verify", checkpoint, "--json", "-", code=1))
+    return [each for each in found if each["problem"]]
+
+
 def test_verify_checks_the_plan_that_is_pinned(checkpoint):
     folder = Checkpoint(Storage(checkpoint))
     pinned = folder.keep_plan(uniform_plan(7))
@@ -286,17 +327,22 @@ def test_verify_ends_although_a_query_goes_on(checkpoint, monkeypatch, problems,
     assert found == [("file", None if made[-1] == "." else made[-1])]
 
 
-def test_verify_checks_the_spool_too(checkpoint, tmp_path):
+def test_verify_checks_the_spool_too(checkpoint, tmp_path, monkeypatch):
     spool = Spool(tmp_path / "spool")
     schema = pa.schema({"k": pa.string()})
     spool.claim(schema, ["k"])
     spool.seal(0, [pa.table({"k": ["a"]}, schema=schema)], None, {"rows": 1})
     spool.close()
     assert "none is damaged" in printed("state", "verify", checkpoint, "--spool", str(spool.folder))
+    monkeypatch.setattr("equipoise.microbatch.spool._DEAD_LETTERS_BYTES", 10)
+    spool.add_dead_letters([DeadLetter("a text", "its reason", 1)])
+    full = printed("state", "verify", checkpoint, "--spool", str(spool.folder))
+    assert "dead-letters.jsonl of the spool is full: more dead letters are only counted; move it away" in full
     [blocks] = (spool.folder / "blocks").iterdir()
     blocks.write_bytes(blocks.read_bytes()[:-1] + b"!")
-    output = printed("state", "verify", checkpoint, "--spool", str(spool.folder), "--json", "-", code=1)
-    assert [each["file"] for each in json.loads(output) if each["problem"]] != []
+    damaged = run(app, ["state", "verify", checkpoint, "--spool", str(spool.folder), "--json", "-"])
+    assert damaged.exit_code == 1
+    assert [each["file"] for each in json.loads(damaged.stdout) if each["problem"]] != []
 
 
 def test_a_batch_that_is_committed_and_not_delivered_is_said_so(checkpoint):

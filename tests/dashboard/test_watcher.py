@@ -314,3 +314,7 @@ def test_the_source_of_planned_batches_is_shown_where_its_spool_is_named(lived, 
         (1, 5, "late"),
         (2, 6, "late"),
     ]
+    (tmp_path / "batches.jsonl").write_bytes(line_of({"batch": "none"}))
+    said = look(lived, spool=str(tmp_path)).message
+    assert "cannot be read" in said
+    assert said.endswith("; delete its file batches.jsonl, which is only shown")

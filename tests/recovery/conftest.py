@@ -15,6 +15,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from equipoise.state import batch_log
+from equipoise.storage import Storage
+
 SCRIPT = Path(__file__).with_name("story.py")
 SERVER = Path(__file__).with_name("story_server.py")
 KILLED = -9
@@ -151,6 +154,10 @@ class Story:
         """Let the query come to its end, and check that nothing was lost and nothing happened twice."""
         assert self.run(*options) == 0, self.output
         self.check()
+        if "--look" in options:
+            _, *looked_at = batch_log.rows(Storage(str(self.checkpoint)))  # without the initial state
+            assert len(looked_at) == len(self.batches)
+            assert all(row["measures"]["look_rows"] for row in looked_at)
 
     @property
     def log(self):

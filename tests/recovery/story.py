@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -30,12 +31,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from equipoise.adapt import Policy
+from equipoise.adapt import Look, Policy
 from equipoise.hashing import fingerprint
 from equipoise.plan import Planner
 from equipoise.plan.planner import Proposal
 from equipoise.spark import LocalQuery, balance, read_state
-from equipoise.spark.stream import engine, jobs, sinks
+from equipoise.spark.stream import engine, jobs, local_jobs, sinks
 from equipoise.spark.stream.delivery import FileSink
 from equipoise.spark.stream.local import LocalOperator
 from equipoise.spark.stream.outputs import FileOutputs
@@ -140,12 +141,14 @@ class Relay(StatefulProcessor):
 
 
 class Restless(Planner):
-    """Moves every tail group and isolates other keys in every plan."""
+    """Moves every tail group and isolates other keys in every plan, by the version before and the keys it is shown."""
 
     name = "restless"
 
     def propose(self, problem):
-        turn = problem.previous.version + 1
+        turn = (
+            problem.previous.version + 1 + int(problem.histogram.fingerprints.sum() % 5)
+        )  # another look, another plan
         tail = (np.arange(problem.previous.tail_groups) + turn) % problem.partitions
         chosen = [KEYS[(turn * 3 + step) % len(KEYS)] for step in range(5)]
         isolated = {fingerprint(key): (turn + place) % problem.partitions for place, key in enumerate(chosen)}
@@ -249,6 +252,12 @@ class Watched(FileSink):
         if self._receive is not None:
             self._receive(delivery.rows(), delivery.batch)
         ask_for_partitions(self._folder, delivery.batch)
+
+
+def random_look(_jobs, _rows, _wanted, _expected, *, late_ms):  # noqa: ARG001 - the name belongs to the protocol
+    """A look that finds keys which the batch may not have: no result may depend on it."""
+    found = random.SystemRandom().choices(KEYS[1:], k=20)
+    return Look.of([fingerprint(key) for key in found], seconds=0.001)
 
 
 def write_shuffled(delivery):
@@ -379,11 +388,14 @@ def main(given):
     engine.SUMMARY_EVERY, group_table.MOST_VERSIONS, group_table._GROUPS_A_BATCH = 3, 3, 4
     if given.twice:
         jobs.task = task_twice
+    if given.look == "random":
+        jobs.SparkJobs.look = local_jobs.LocalJobs.look = random_look
     folder = Path(given.folder)
     (folder / "out").mkdir(exist_ok=True)
     ledger = Ledger(Options(given))
     policy = Policy(planner=Restless())
-    options = {"orderBy": "v", "tailGroups": 16, "retain": 2, "policy": policy, "cache": given.cache}
+    look = "auto" if given.look == "auto" else "always"
+    options = {"orderBy": "v", "tailGroups": 16, "retain": 2, "policy": policy, "cache": given.cache, "look": look}
     state = run_locally(folder, ledger, options, given) if given.local else run_on_spark(folder, ledger, options, given)
     (folder / "state.json").write_text(json.dumps(sorted(state, key=lambda row: (row[0] is not None, row[0]))))
     print(END)  # noqa: T201 - the answer to the test that starts this
@@ -402,6 +414,9 @@ def parsed(arguments):
     parser.add_argument("--sink", choices=["function", "parquet", "table", "transformed"], default="function")
     parser.add_argument(
         "--operators", type=int, default=1, help="keyed operators, each on the output of the one before"
+    )
+    parser.add_argument(
+        "--look", choices=["auto", "always", "random"], default="auto", help="random: a look finds random keys"
     )
     parser.add_argument("--pause-at", type=int, default=-1, help="batch in whose sink the process stops itself, once")
     return parser.parse_args(arguments)

@@ -15,7 +15,7 @@ from equipoise.adapt import Policy
 from equipoise.errors import DamagedError, EquipoiseError, FormatError, LogBrokenError, StorageError, UnknownFormatError
 from equipoise.framing import seal, unseal
 from equipoise.spark import balance, read_state
-from equipoise.spark.stream import engine
+from equipoise.spark.stream import engine, transformed_files
 from equipoise.state import batch_log, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.state.fencing import claim
@@ -101,6 +101,25 @@ def _claimed(storage):
     return claim(storage, lambda owner: owner == "", above=CommitLog(storage).last_epoch()).number
 
 
+def _delivered(storage):
+    """Mark the last batch as delivered, the first time, and read the mark."""
+    log, checkpoint = CommitLog(storage), Checkpoint(storage)
+    commit = log.read(log.head())
+    if not storage.exists("delivered"):
+        checkpoint.mark_delivered(commit)
+    return checkpoint.is_delivered(commit)
+
+
+def _transformed(storage):
+    """List the output files of the last batch as files of transformed rows, the first time, and read the list."""
+    log = CommitLog(storage)
+    commit = log.read(log.head())
+    path = f"outputs/{commit.version:020d}/transformed-{commit.epoch:010d}"
+    if not storage.exists(path):
+        storage.write(path, seal(*SEALED["outputs/*/transformed-*"], msgspec.to_builtins(commit.outputs)))
+    return transformed_files.read_list(storage, path)
+
+
 READERS = {
     "query": lambda storage: Checkpoint(storage).require(),
     "overrides": lambda storage: Checkpoint(storage).overrides(),
@@ -112,6 +131,8 @@ READERS = {
     "outputs": _outputs,
     "epochs": _claimed,
     "batch-log": lambda storage: list(batch_log.rows(storage)),
+    "delivered": _delivered,
+    "outputs/*/transformed-*": _transformed,
 }
 SEALED = {
     "query": ("query", 2),
@@ -120,6 +141,8 @@ SEALED = {
     "log/*.summary": ("summary", 4),
     "epochs": ("epoch", 1),
     "batch-log": ("batch-log", 1),
+    "delivered": ("delivered", 3),
+    "outputs/*/transformed-*": ("transformed", 1),
 }
 """Kinds of sealed files: word and format in their envelope."""
 
@@ -127,6 +150,8 @@ SEALED = {
 def last_file(storage, kind):
     """The newest file of a kind that is read."""
     root = Path(storage.location)
+    if kind in {"delivered", "outputs/*/transformed-*"}:
+        READERS[kind](storage)  # the story has none of these
     if kind in {"changes", "snapshots"}:
         log = CommitLog(storage)
         used = {path for path in log.table(log.head()).files() if path.startswith(kind)}

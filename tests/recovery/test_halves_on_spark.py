@@ -177,3 +177,21 @@ def test_a_power_cut_before_the_commit_runs_the_batch_again_from_synced_offsets(
     assert CommitLog(Storage(str(tmp_path / "cp"))).head() == BATCHES - 1
     run(spark, tmp_path)
     require_exact(spark, tmp_path, BATCHES)
+
+
+@pytest.mark.parametrize("age", [-1, BATCHES], ids=["older", "newer"])
+def test_a_source_without_the_list_of_files_of_a_committed_batch_is_refused(spark, tmp_path, age):
+    """Listed anew under the same number, other files would be taken for processed."""
+    for number in range(BATCHES):
+        add(tmp_path, number)
+    run(spark, tmp_path)
+    lost = {path: path.read_bytes() for path in halves(tmp_path, LAST, "sources/0")}
+    for path in lost:
+        path.unlink()
+    add(tmp_path, age)
+    with pytest.raises(LogBrokenError, match=rf"lacks the list of files .*batch {LAST} doesn't exist.*{WAY_OUT}"):
+        run(spark, tmp_path)
+    for path, data in lost.items():
+        path.write_bytes(data)
+    run(spark, tmp_path)
+    require_exact(spark, tmp_path, BATCHES + 1)

@@ -21,6 +21,7 @@ LATE_POINTS = {"driver.late-commit"}  # see test_late_commit
 SPOOL_POINTS = {point for point in POINTS if point.startswith("spool.")}  # see test_spool_kills
 COMPACTION_POINTS = {point for point in POINTS if point.startswith("compact.")}  # see test_compaction_kills
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver.")]
+FILE_SINKS = ["parquet", "table"]
 
 
 DRIVER_KILLS = {
@@ -28,6 +29,8 @@ DRIVER_KILLS = {
         "storage.before-name:1",  # before there is anything
         "driver.before-commit:1",  # the initial state
         "driver.in-claim",
+        "driver.before-look",
+        "driver.after-look:2",
         "driver.before-plan",
         "driver.after-plan:2",
         "driver.before-commit",
@@ -47,7 +50,7 @@ DRIVER_KILLS = {
         "driver.after-garbage",
     ),
 }
-"""Kills one start after the other, each group on one checkpoint."""
+"""Kills one start after the other, each group on one checkpoint; every batch is looked at."""
 LIST_KILLS = (
     "driver.before-list",
     "driver.after-list",
@@ -93,14 +96,14 @@ def test_a_driver_killed_before_and_after_its_commit_goes_on_where_it_was(make_s
 @pytest.mark.parametrize("points", [*DRIVER_KILLS.values(), TASK_POINTS], ids=[*DRIVER_KILLS, "in tasks"])
 def test_a_process_killed_at_every_point_goes_on_where_it_was(make_story, points):
     """Without Spark, which makes a start quick: the protocol and its code are the same."""
-    killed_at_every_point(make_story(batches=10), points, "--local")
+    killed_at_every_point(make_story(batches=10), points, "--local", "--look", "always")
 
 
 @pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
 def test_a_process_killed_at_every_point_writes_every_row_once(make_story, points):
-    """With the sink that users have: no file twice, none missing, none half."""
+    """With the sink that users have: no file twice, none missing, none half; each attempt finds other random keys."""
     story = make_story(batches=10)
-    killed_at_every_point(story, points, "--local", "--sink", "parquet")
+    killed_at_every_point(story, points, "--local", "--sink", "parquet", "--look", "random")
     assert all(path.suffix == ".parquet" for path in (story.folder / "delivered").iterdir())
 
 
@@ -109,17 +112,18 @@ def test_a_process_killed_around_its_list_of_transformed_files_writes_every_row_
     killed_at_every_point(make_story(batches=10), LIST_KILLS, "--local", "--sink", "transformed")
 
 
-@pytest.mark.parametrize("operators", [2, 3])
-def test_a_process_killed_between_two_operators_runs_each_batch_once_in_both(make_story, operators):
+@pytest.mark.parametrize(("operators", "look"), [(2, "always"), (3, "random")])
+def test_a_process_killed_between_two_operators_runs_each_batch_once_in_both(make_story, operators, look):
     story = make_story(batches=10)
-    killed_at_every_point(story, STAGE_KILLS, "--local", "--operators", str(operators))
+    killed_at_every_point(story, STAGE_KILLS, "--local", "--operators", str(operators), "--look", look)
     assert len(list(story.folder.glob("state-*.json"))) == operators - 1
 
 
 @pytest.mark.long
-def test_a_driver_killed_between_two_operators_runs_each_batch_once_in_both(make_story):
+@pytest.mark.parametrize("sink", ["parquet", "table"])
+def test_a_driver_killed_between_two_operators_runs_each_batch_once_in_both(make_story, sink):
     points = [point for point in STAGE_KILLS if point.startswith("driver.")]  # Spark replaces a killed worker
-    killed_at_every_point(make_story(batches=10), points, "--operators", "2")
+    killed_at_every_point(make_story(batches=10), points, "--operators", "2", "--sink", sink)
 
 
 @pytest.mark.long
@@ -137,13 +141,13 @@ def test_a_driver_killed_after_its_delivery_writes_every_row_once(make_story):
 @pytest.mark.parametrize("sink", ["parquet", "table"])
 @pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
 def test_a_driver_killed_at_every_point_writes_every_row_once(make_story, points, sink):
-    killed_at_every_point(make_story(batches=10), points, "--sink", sink)
+    killed_at_every_point(make_story(batches=10), points, "--sink", sink, "--look", "always")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("points", DRIVER_KILLS.values(), ids=DRIVER_KILLS)
 def test_a_driver_killed_at_every_point_goes_on_where_it_was(make_story, points):
-    killed_at_every_point(make_story(batches=10), points)
+    killed_at_every_point(make_story(batches=10), points, "--look", "random")
 
 
 def killed_at_every_point(story, points, *options):
@@ -173,31 +177,32 @@ def test_the_points_of_the_protocol_are_those_that_the_code_passes():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
-def test_sixty_kills_at_random(make_story, seed):
+@pytest.mark.parametrize(("seed", "sinks"), [(0, FILE_SINKS), (1, FILE_SINKS), (2, ["function"])])
+def test_sixty_kills_at_random(make_story, seed, sinks):
     """20 for each seed: several workers in every start, then the driver, at a point or at any moment."""
-    _live_through(make_story, seed, 3, (3, 15))
+    _live_through(make_story, seed, 3, (3, 15), sinks)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_two_hundred_kills_at_random_without_spark(make_story, seed):
     """20 for each seed: of the one process that does everything, at a point or at any moment."""
-    _live_through(make_story, 100 + seed, 0, (0.5, 4), "--local")
+    _live_through(make_story, 100 + seed, 0, (0.5, 4), ["function", "parquet", "transformed"], "--local")
 
 
-def _live_through(make_story, seed, workers, moments, *options):
-    """Stories with 20 kills, and every one of them must end as if there had been none."""
+def _live_through(make_story, seed, workers, moments, sinks, *options):
+    """Stories with 20 kills, each with a sink and a way to look, all of which must end as if there had been none."""
     rng = random.Random(seed)  # noqa: S311 - tests want the same kills again
     kills = 0
     for number in range(100):
         story = make_story(f"story-{number}", batches=12, seed=1000 * seed + number)
+        drawn = [*options, "--sink", rng.choice(sinks), "--look", rng.choice(["always", "random"])]
         for _ in range(rng.randrange(4, 9)):
-            fired, code = _killed_somewhere(story, rng, workers, moments, options)
+            fired, code = _killed_somewhere(story, rng, workers, moments, drawn)
             kills += fired
             if code == 0:
                 break
-        story.finish(*options)
+        story.finish(*drawn)
         if kills >= 20:
             break
     assert kills >= 20

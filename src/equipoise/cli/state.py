@@ -124,7 +124,12 @@ def verify(
     if spool is not None:
         from equipoise.microbatch.spool import Spool
 
-        found += [{"file": f"spool: {what}", "problem": _problem(check)} for what, check in Spool(spool).verify()]
+        opened = Spool(spool)
+        found += [{"file": f"spool: {what}", "problem": _problem(check)} for what, check in opened.verify()]
+        if not opened.lists_dead_letters:
+            typer.echo(
+                "dead-letters.jsonl of the spool is full: more dead letters are only counted; move it away", err=True
+            )
     damaged = [each for each in found if each["problem"]]
     if json is not None or damaged:
         show(damaged if json is None else found, json, title="Damaged files", columns=["file", "problem"])
@@ -271,7 +276,25 @@ def _checks(checkpoint: str) -> tuple[int, list[tuple[str, Callable[[], Any]]]]:
         if each.batch >= 0
     ]
     checks.extend((f"{path}, of an earlier version", partial(_if_there, storage, path, read)) for path, read in older)
-    return head, checks
+    return head, checks + _checks_of_lists(storage, head)
+
+
+def _checks_of_lists(storage: Any, head: int) -> list[tuple[str, Callable[[], Any]]]:
+    """Return a check for each list of files with transformed rows, and for those files."""
+    from equipoise.spark.stream.outputs import FOLDER
+    from equipoise.spark.stream.transformed_files import last_list, read_list
+
+    def check(path: str, *, is_last: bool) -> None:
+        for file in read_list(storage, path):
+            verify = partial(storage.verify, file.stored)
+            verify() if is_last else _if_there(storage, file.path, verify)
+
+    lists = {version: last_list(storage, f"{FOLDER}/{version}") for version in storage.names(FOLDER)}
+    return [
+        (path, partial(_if_there, storage, path, partial(check, path, is_last=int(version) == head)))
+        for version, path in lists.items()
+        if path is not None
+    ]
 
 
 def _read_pinned(folder: Any) -> None:

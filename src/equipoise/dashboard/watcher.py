@@ -191,4 +191,7 @@ class Watcher:
         try:
             return [msgspec.convert(line, SourceBatch) for line in self._spool.batch_lines(BATCHES)]
         except (OSError, msgspec.ValidationError) as error:
-            raise DamagedError(f"the record of the source in {self._spool.folder} cannot be read: {error}") from error
+            raise DamagedError(
+                f"the record of the source in {self._spool.folder} cannot be read: {error}; delete its file "
+                "batches.jsonl, which is only shown"
+            ) from error

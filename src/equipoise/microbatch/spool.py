@@ -335,7 +335,7 @@ class Spool:
         now = time.time()
         lines = [{"time": now, "reason": each.reason, "rows": each.rows, "text": each.text} for each in dead_letters]
         try:
-            is_room = not path.exists() or path.stat().st_size < _DEAD_LETTERS_BYTES
+            is_room = self.lists_dead_letters
             if is_room:
                 add_records(path, lines, sync=True)
         except OSError as error:
@@ -344,6 +344,12 @@ class Spool:
                 "rows were not acknowledged"
             ) from error
         return is_room
+
+    @property
+    def lists_dead_letters(self) -> bool:
+        """Whether there is room for dead letters, so that further ones are not only counted."""
+        path = self.folder / "dead-letters.jsonl"
+        return not path.exists() or path.stat().st_size < _DEAD_LETTERS_BYTES
 
     @property
     def dead_letter_count(self) -> int:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 
 from equipoise import errors
-from equipoise.errors import EquipoiseError
+from equipoise.errors import EquipoiseError, LogBrokenError
 
 _QUERY = "\n=== Streaming Query ==="  # Spark's description of the query follows the failure, and then the JVM's trace
 _BATCH = re.compile(
@@ -21,6 +21,8 @@ _BATCH = re.compile(
 """First frame of a batch, on Classic and Connect. Tracebacks of handled exceptions come before it."""
 _OURS = re.compile(r"^equipoise\.errors\.(\w+): ", re.MULTILINE)
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|java\.lang\.InterruptedException")
+_MISSING_LIST = re.compile(r"terminated with exception: (batch \d+ doesn't exist)")
+"""Spark's refusal of a file source whose list of files is missing; its lists are numbered, and called batches here."""
 _STATES = re.compile(r"(\s*SQLSTATE: \w+)+\s*\Z")
 
 
@@ -37,10 +39,22 @@ def translated(failure: PySparkException) -> PySparkException | EquipoiseError:
     batches = [match.start() for match in _BATCH.finditer(reported)]
     reported = reported[batches[-1] :] if batches else reported
     found = _OURS.search(reported)
+    missing = _MISSING_LIST.search(text)
+    if missing is not None:
+        return _with_trace(
+            LogBrokenError(
+                "Spark's half is incomplete: a folder in spark/sources lacks the list of files of the last planned "
+                f"batch (Spark says: {missing[1]}); restore the whole checkpoint, both halves, from one copy"
+            ),
+            text,
+        )
     kind = getattr(errors, found[1], None) if found else None
     if found is None or not (isinstance(kind, type) and issubclass(kind, EquipoiseError)):
         return failure
-    error: EquipoiseError = kind(_STATES.sub("", reported[found.end() :]).rstrip())
+    return _with_trace(kind(_STATES.sub("", reported[found.end() :]).rstrip()), text)
+
+
+def _with_trace(error: EquipoiseError, text: str) -> EquipoiseError:
     error.add_note(f"\nSpark's trace:\n{text}")
     return error
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 import msgspec
 import pyarrow as pa
 
-from equipoise.errors import DamagedError
+from equipoise.errors import DamagedError, FormatError
 from equipoise.failpoints import failpoint
 from equipoise.framing import seal, unseal
 from equipoise.spark.stream.delivery import Delivery, FileSink
@@ -53,14 +53,13 @@ class TransformedFiles(FileSink):
     def _listed(self, delivery: Delivery) -> list[OutputFile]:
         """Return the files of the last list, after repeating it under the epoch of this driver."""
         storage, folder = delivery.storage, f"{FOLDER}/{delivery.batch + 1:020d}"
-        own = f"{_KIND}-{delivery.epoch:010d}"
-        last = max((name for name in storage.names(folder) if name.startswith(f"{_KIND}-")), default=None)
-        files = self._write(delivery) if last is None else _read(storage, f"{folder}/{last}")
+        own, last = f"{folder}/{_KIND}-{delivery.epoch:010d}", last_list(storage, folder)
+        files = self._write(delivery) if last is None else read_list(storage, last)
         if last == own:
-            storage.sync(f"{folder}/{own}")  # this driver may have been stopped before it had synced the name
+            storage.sync(own)  # this driver may have been stopped before it had synced the name
         else:
             failpoint("driver.before-list")
-            storage.write(f"{folder}/{own}", seal(_KIND, _FORMAT, msgspec.to_builtins(files)))
+            storage.write(own, seal(_KIND, _FORMAT, msgspec.to_builtins(files)))
             failpoint("driver.after-list")
         return files
 
@@ -80,11 +79,20 @@ def write_transformed(schema: pa.Schema, delivery: Delivery) -> list[OutputFile]
     return [msgspec.msgpack.decode(answer.file, type=OutputFile) for answer in answers]
 
 
-def _read(storage: Storage, path: str) -> list[OutputFile]:
+def last_list(storage: Storage, folder: str) -> str | None:
+    """Return the path of the list that counts in a folder ``outputs/<version>``; ``None`` if it has none."""
+    names = (name for name in storage.names(folder) if name.startswith(f"{_KIND}-"))
+    return max((f"{folder}/{name}" for name in names), default=None)
+
+
+def read_list(storage: Storage, path: str) -> list[OutputFile]:
+    """Return the files that a list names."""
     try:
         return msgspec.convert(unseal(_KIND, _FORMAT, storage.read(path)), list[OutputFile])
     except msgspec.ValidationError as error:
         raise DamagedError(f"{storage.at(path)} does not list output files: {error}; restore it from a copy") from error
+    except FormatError as error:
+        raise type(error)(f"{storage.at(path)}: {error}") from error
 
 
 def _file_writer(
