@@ -188,28 +188,28 @@ def _run_stream(
     writer = result.writeStream.outputMode(case.output_mode).option("checkpointLocation", str(folder / "checkpoint"))
     table = folder / "table"
     writer = writer.format("parquet").option("path", str(table)) if case.parquet else writer.foreachBatch(sink)
-    if case.process_all:
-        query = _started(writer)
-        query.processAllAvailable()
-        query.stop()
-    else:
-        query = _started(writer.trigger(availableNow=True))
-        if not query.awaitTermination(START_SECONDS):
-            query.stop()
-            raise TimeoutError(f"the query did not end within {START_SECONDS} s")
+    for attempt in range(_TRIES):
+        try:
+            _run_to_the_end(writer, case)
+            break
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error) or attempt == _TRIES - 1:
+                raise  # else a busy machine took longer than the 10 s that Spark waits, before any row
     if case.parquet:
         sink(spark.read.parquet(str(table)), len(list((folder / "out").iterdir())))
 
 
-def _started(writer: Any) -> Any:
-    """Start a query. Spark Connect waits 10 s for the process of ``foreachBatch``, which a busy machine may exceed."""
-    for _ in range(_TRIES):
-        try:
-            return writer.start()
-        except PySparkException as error:
-            if "Python worker failed to connect back" not in str(error):
-                raise
-    return writer.start()
+def _run_to_the_end(writer: Any, case: Case) -> None:
+    """Start a query, and wait until it has processed all input."""
+    if case.process_all:
+        query = writer.start()
+        query.processAllAvailable()
+        query.stop()
+        return
+    query = writer.trigger(availableNow=True).start()
+    if not query.awaitTermination(START_SECONDS):
+        query.stop()
+        raise TimeoutError(f"the query did not end within {START_SECONDS} s")
 
 
 def _operator(
