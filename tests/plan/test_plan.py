@@ -146,7 +146,7 @@ def test_saving_where_it_cannot_leaves_nothing_behind(tmp_path):
 
 def test_a_newer_format_of_another_shape_is_still_reported_as_newer():
     with pytest.raises(UnknownFormatError):
-        Plan.from_json('{"format": "equipoise-plan", "format_version": 2, "content": []}')
+        Plan.from_json('{"format": "equipoise-plan", "format_version": 3, "content": []}')
 
 
 def test_a_plan_cannot_be_changed():
