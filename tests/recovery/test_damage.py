@@ -136,7 +136,7 @@ READERS = {
 }
 SEALED = {
     "query": ("query", 2),
-    "overrides": ("overrides", 2),
+    "overrides": ("overrides", 3),
     "log/*.commit": ("commit", 4),
     "log/*.summary": ("summary", 4),
     "epochs": ("epoch", 1),
@@ -252,7 +252,7 @@ def test_a_sound_envelope_around_something_else_is_reported(copy, kind):
 
 def test_another_format_version_of_a_plan_is_reported(copy):
     path = last_file(copy, "plans")
-    other = re.sub(r'"format_version": ?1', '"format_version": 99', path.read_text())
+    other = re.sub(r'"format_version": ?2', '"format_version": 99', path.read_text())
     name = f"{path.name[:10]}-{sha256(other.encode()).hexdigest()}"
     path.with_name(f"{name}.json").write_text(other)
     with pytest.raises(UnknownFormatError, match=rf"{name}.json.*99"):

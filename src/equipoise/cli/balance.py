@@ -123,13 +123,13 @@ def _require_new(spark: "SparkSession", target: str, mode: Mode) -> None:
 
 def _require_format(spark: "SparkSession", format: str | None) -> None:  # noqa: A002 - Spark's own name
     """Refuse a format that the session does not know, before any work is done."""
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import PySparkException
 
     if format is None:
         return
     try:
         spark.read.format(format).schema("a int").load().schema  # noqa: B018 - Spark Connect looks it up only now
-    except AnalysisException as error:  # others say only that there is no path to read
+    except PySparkException as error:  # others say only that there is no path to read
         if error.getCondition() == "DATA_SOURCE_NOT_FOUND":
             raise InvalidArgumentError(
                 f"Spark knows no format {format!r} for --target-format; give parquet, csv, json or orc, or add the "
