@@ -45,6 +45,8 @@ class Context:
         Seed of everything random.
     data
         Folder with real data sets; ``None``: generated data only.
+    kafka
+        ``HOST:PORT`` of a Kafka broker to measure on as well; ``None``: there is none.
     console
         Where progress is shown; never the standard output, which is for results.
     """
@@ -52,6 +54,7 @@ class Context:
     quick: bool = False
     seed: int = 1
     data: Path | None = None
+    kafka: str | None = None
     console: Console = field(default_factory=lambda: Console(stderr=True))
 
     def repeats(self, full: int, quick: int) -> int:

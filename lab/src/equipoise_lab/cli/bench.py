@@ -27,6 +27,12 @@ def command(
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Folder with real data sets to measure on as well."),
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of a Kafka broker to measure on as well (`look-cost`); Spark needs its connector."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
 ) -> None:
     """Run a benchmark. Every performance claim of equipoise is one of them."""
@@ -36,7 +42,7 @@ def command(
         return
     require_folder(None if page is None else str(page))
     write = None if page is None else bench.page(name)
-    context = bench.Context(quick=quick, seed=seed, data=data)
+    context = bench.Context(quick=quick, seed=seed, data=data, kafka=kafka)
     reports: list[bench.Report] = []
     try:
         for each in _runnable(context) if name == "all" else [name]:
