@@ -105,12 +105,12 @@ class Look:
         readers, reader = np.unique(
             np.zeros(len(found), dtype=np.int64) if tasks is None else np.asarray(tasks), return_inverse=True
         )
-        counts, count = np.bincount(place, weights, len(keys)), max(1, len(readers))
+        counts, count = np.bincount(place, weights, len(keys)).astype(np.float64), max(1, len(readers))
         most = np.where(taken > 1, np.minimum(counts, count), counts).sum()
         return cls(
             keys,
             counts,
-            np.bincount(place, weights**2 * (1 - chance), len(keys)),
+            np.bincount(place, weights**2 * (1 - chance), len(keys)).astype(np.float64),
             taken,
             _buffers(place * count + reader, chance, float(most)),
             count,

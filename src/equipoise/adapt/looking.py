@@ -24,8 +24,8 @@ class Experience(TypedDict):
 
     ``cost`` and ``gain`` are the seconds that a look takes and saves, ``stake`` those that a batch loses whose hot keys
     are others. ``changes`` counts batches with other hot keys, the latest with most weight, and ``batches`` all, of
-    which few count from before the last change. ``unseen`` counts batches since the last look, and ``gap`` is the number
-    of them after which one is a check.
+    which few count from before the last change. ``unseen`` counts batches since the last look, and ``gap`` is how many
+    of them make the next one a check.
     """
 
     cost: float | None

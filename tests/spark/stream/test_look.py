@@ -319,7 +319,7 @@ def test_rows_are_read_once_where_looks_take_a_large_part_of_the_batches(spark, 
             yield frame
 
     known = []
-    monkeypatch.setattr(adapt.Looking, "is_dear", lambda self, seconds: known.append(seconds) or len(known) > 1)
+    monkeypatch.setattr(adapt.Looking, "is_dear", lambda _, seconds: known.append(seconds) or len(known) > 1)
     rows = spark.readStream.schema("k long").option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "rows"))
     counts = balance(rows.mapInPandas(counted, "k long"), "k", numPartitions=2, look="always").count()
     writer = counts.writeStream.foreachBatch(print).outputMode("update").trigger(availableNow=True)
@@ -333,7 +333,7 @@ def test_rows_are_read_once_where_looks_take_a_large_part_of_the_batches(spark, 
 
 
 def test_a_batch_that_cannot_be_persisted_has_no_look(spark, tmp_path, monkeypatch):
-    def refused(self):
+    def refused(_):
         raise RuntimeError("no room")
 
     monkeypatch.setattr(type(spark.range(1)), "persist", refused)

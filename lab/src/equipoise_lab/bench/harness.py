@@ -49,6 +49,8 @@ class Context:
         File of what has run, from which an interrupted run goes on.
     accept
         Beginning of a commit whose results in that file count as those of this code.
+    kafka
+        ``HOST:PORT`` of a Kafka broker to measure on as well; ``None``: there is none.
     console
         Where progress is shown; never the standard output, which is for results.
     """
@@ -58,6 +60,7 @@ class Context:
     data: Path | None = None
     progress: Path | None = None
     accept: str | None = None
+    kafka: str | None = None
     console: Console = field(default_factory=lambda: Console(stderr=True))
 
     def repeats(self, full: int, quick: int) -> int:

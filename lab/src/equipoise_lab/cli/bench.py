@@ -41,6 +41,12 @@ def command(
             "again, delete its lines from the file.",
         ),
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of a Kafka broker to measure on as well (`look-cost`); Spark needs its connector."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
 ) -> None:
     """Run a benchmark. Every performance claim of equipoise is one of them."""
@@ -51,7 +57,7 @@ def command(
     require_folder(None if page is None else str(page))
     write = None if page is None else bench.page(name)
     _require_fitting(name, quick=quick, page=page, progress=progress, accept=accept)
-    context = bench.Context(quick=quick, seed=seed, data=data, progress=progress, accept=accept)
+    context = bench.Context(quick=quick, seed=seed, data=data, progress=progress, accept=accept, kafka=kafka)
     reports: list[bench.Report] = []
     try:
         for each in _runnable(context) if name == "all" else [name]:

@@ -2,7 +2,6 @@
 
 import time
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
@@ -63,6 +62,6 @@ def taken(numbered: DataFrame, chance: Column) -> DataFrame:
 
 
 def _seen(chosen: DataFrame, start: float) -> Look:
-    table: pa.Table = chosen.toArrow()
+    table = chosen.toArrow()
     fingerprints, chances, tasks = (table.column(name).to_numpy() for name in (FINGERPRINT, CHANCE, _TASK))
     return Look.of(fingerprints, chances=chances, tasks=tasks, seconds=time.perf_counter() - start)

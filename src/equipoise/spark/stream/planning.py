@@ -29,7 +29,6 @@ from equipoise.state.log import CommitLog
 HASH = "hash"
 """Value of the override ``pinned`` that stands for plain hash."""
 
-
 class TakeLook(Protocol):
     """Looks at a batch; see ``equipoise.spark.stream.jobs.Jobs.look``."""
 
@@ -190,7 +189,16 @@ class Planning:
     def _looked(self, plan: Plan, look: TakeLook) -> "_Evidence":
         """Look at the batch, if it is worth its time, and return what follows from it; if that fails, from the past."""
         wanted, reason = self._looking.decide()
-        measures: Measures = {"look": reason, "look_rows": None, "look_seconds": None, **self._looking.numbers}
+        known = self._looking.numbers
+        measures: Measures = {
+            "look": reason,
+            "look_rows": None,
+            "look_seconds": None,
+            "look_cost": known["look_cost"],
+            "look_gain": known["look_gain"],
+            "look_stake": known["look_stake"],
+            "look_chance": known["look_chance"],
+        }
         if not wanted:
             return self._evidence(plan, None, measures)
         if self._settings.options.plain_hash:
