@@ -72,8 +72,10 @@ class Outcome:
         return asdict(self) | extra
 
 
-def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tuple[int, ...] = FACTORS) -> Outcome:
-    """Time every contender in turn; ours includes sampling and planning.
+def compare(
+    case: Case, ideal_seconds: float, context: Context, *, factors: tuple[int, ...] = FACTORS, rounds: int = 3
+) -> Outcome:
+    """Time every contender in turn; ours includes sampling and planning. The quick form has ``rounds``, the full one 7.
 
     The service time is chosen so that the shortest possible time on ``SLOTS`` slots, which is the larger of an even
     share of all work and the hottest key, is ``ideal_seconds``.
@@ -91,7 +93,7 @@ def compare(case: Case, ideal_seconds: float, context: Context, *, factors: tupl
 
     contenders = {"hash": by_hash(case.partitions), "balance": ours}
     contenders |= {f"hash x{factor}": by_hash(factor * case.partitions) for factor in factors}
-    seconds = interleaved(contenders, context.repeats(7, 3), warm_up={})
+    seconds = interleaved(contenders, context.repeats(7, rounds), warm_up={})
     predicted = [makespan(report.sample.plain_loads(f * case.partitions), SLOTS) for f in (1, *factors)]
     over = min(predicted[1:]) / report.ideal_makespan if factors else float("nan")
     return Outcome(seconds, ideal_seconds, predicted[0] / report.ideal_makespan, over)

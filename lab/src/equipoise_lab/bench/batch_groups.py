@@ -24,7 +24,7 @@ def run(context: Context) -> Result:
                 if not outcomes:
                     warm_up(df)
                 case = Case(f"zipf {exponent}, {partitions} partitions", df, partitions)
-                outcomes[case.name] = compare(case, 2.0 if context.quick else _IDEAL_SECONDS, context)
+                outcomes[case.name] = compare(case, 2.0 if context.quick else _IDEAL_SECONDS, context, rounds=7)
     return Result(_metrics(outcomes), {name: outcome.sample() for name, outcome in outcomes.items()})
 
 

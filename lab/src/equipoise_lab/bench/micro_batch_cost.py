@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from equipoise.spark.stream.engine import Engine
 from equipoise.spark.stream.local import LocalQuery
 from equipoise.storage.local_disk import LocalDisk
-from equipoise_lab.bench.harness import Context, Result, median, paired
+from equipoise_lab.bench.harness import Context, Ratio, Result, median, paired
 from equipoise_lab.bench.local_spark import local_spark
 from equipoise_lab.bench.process_cpu import tree_cpu_seconds
 from equipoise_lab.bench.stream import (
@@ -55,8 +55,8 @@ def run(context: Context) -> Result:
         stream = read_batches(spark, folder / "rows", _SCHEMA, 1)
         contenders = {"count": partial(_counting, stream), "engine": partial(_ours, stream)}
         for number in context.track(range(-1, rounds), "micro-batches"):
-            for name, run_once in contenders.items():
-                times, spent = run_once(folder / f"{name}-{number}")
+            for name in rng.permutation(list(contenders)).tolist():
+                times, spent = contenders[name](folder / f"{name}-{number}")
                 if number < 0:  # warms up
                     continue
                 for place, kind in enumerate(_KINDS):
@@ -65,16 +65,19 @@ def run(context: Context) -> Result:
         trips = _round_trips(spark, stream, folder / "counted")
     files = _file_operations(batches)
     metrics: dict[str, float] = {}
+    ratios: dict[str, Ratio] = {}
     for kind in _KINDS:
         ours, theirs = f"{kind}, engine", f"{kind}, count"
-        metrics[f"{kind}_over_count"] = paired(seconds[ours], seconds[theirs]).median
-        metrics[f"{kind}_cpu_over_count"] = paired(cpu[ours], cpu[theirs]).median
+        ratios[f"{kind}_over_count"] = paired(seconds[ours], seconds[theirs])
+        ratios[f"{kind}_cpu_over_count"] = paired(cpu[ours], cpu[theirs])
         metrics[f"{kind}_seconds"], metrics[f"{kind}_cpu_seconds"] = median(seconds[ours]), median(cpu[ours])
+    metrics |= {name: ratio.median for name, ratio in ratios.items()}
     for place, kind in enumerate(_KINDS):
         for what in trips[0] | files[0]:
             found = [each[what] for each in (trips if what in trips[0] else files)[_WARM + place :: 2]]
             metrics[f"{kind}_{what}"] = median(found)
-    return Result(metrics, {"seconds": seconds, "cpu": cpu, "round_trips": trips, "files": files})
+    spread = {name: ratio._asdict() for name, ratio in ratios.items()}
+    return Result(metrics, {"seconds": seconds, "cpu": cpu, "ratios": spread, "round_trips": trips, "files": files})
 
 
 def _rows(rng: np.random.Generator, rows: int) -> dict[str, Any]:

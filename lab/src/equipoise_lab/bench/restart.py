@@ -1,10 +1,12 @@
 """First commit after a restart whose caches are gone, with little and with much state.
 
-The batch after the restart touches as many keys in both cases. The ratio says how much of the state it has to read.
+The batch after the restart touches as many keys in both cases, which take turns. The ratio says how much of the state
+it has to read.
 """
 
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from equipoise.spark import KeyBatch, VectorProcessor
-from equipoise_lab.bench.harness import Context, Result, median
+from equipoise_lab.bench.harness import Context, Result, interleaved, median, paired
 from equipoise_lab.bench.local_spark import local_spark
 from equipoise_lab.bench.stream import read_batches, run_stateful, scratch, write_batches
 
@@ -41,40 +43,33 @@ class Payloads(VectorProcessor):
 
 
 def run(context: Context) -> Result:
-    """Fill the state, then restart again and again with new rows and without caches."""
-    sizes, rounds = ((5, 50), 3) if context.quick else ((5, 5_000), 7)  # megabytes
-    seconds: dict[str, list[float]] = {}
-    with local_spark(_CORES) as spark:
+    """Fill both states, then restart again and again with new rows and without caches."""
+    sizes = (5, 50) if context.quick else (5, 5_000)  # megabytes
+    rng = np.random.default_rng(context.seed)
+    with local_spark(_CORES) as spark, scratch() as folder:
         spark.conf.set("spark.sql.shuffle.partitions", _PARTITIONS)
-        for size in context.track(sizes, "restart"):
-            with scratch() as folder:
-                seconds[f"{size} MB"] = _restarts(spark, folder, size * 1_000_000 // _VALUE_BYTES, rounds, context.seed)
-    small, large = (median(seconds[f"{size} MB"]) for size in sizes)
-    return Result(
-        {"restart_ratio": large / small, "small_seconds": small, "large_seconds": large}, {"seconds": seconds}
-    )
 
+        def restarted(size: int) -> None:
+            keys = size * 1_000_000 // _VALUE_BYTES
+            shutil.rmtree(folder / str(size) / "cache")
+            seconds[f"{size} MB"].append(_run(spark, folder / str(size), rng.choice(keys, _TOUCHED, replace=False)))
 
-def _restarts(spark: SparkSession, folder: Path, keys: int, rounds: int, seed: int) -> list[float]:
-    """Return the seconds from the start of the query to its first commit, of each restart."""
-    rng = np.random.default_rng(seed)
-    for first in range(0, keys, _FILLED):
-        _run(spark, folder, np.arange(first, min(first + _FILLED, keys)))
-    seconds = []
-    for _ in range(rounds + 1):
-        shutil.rmtree(folder / "cache")
-        seconds.append(_run(spark, folder, rng.choice(keys, min(keys, _TOUCHED), replace=False)))
-    return seconds[1:]
+        seconds: dict[str, list[float]] = {f"{size} MB": [] for size in sizes}
+        for size in context.track(sizes, "filling the state"):
+            keys = size * 1_000_000 // _VALUE_BYTES
+            for first in range(0, keys, _FILLED):
+                _run(spark, folder / str(size), np.arange(first, min(first + _FILLED, keys)))
+        interleaved({str(size): partial(restarted, size) for size in sizes}, 7)
+    measured = {name: found[1:] for name, found in seconds.items()}  # the first restart warms up
+    small, large = (measured[f"{size} MB"] for size in sizes)
+    ratio = paired(large, small)
+    metrics = {"restart_ratio": ratio.median, "small_seconds": median(small), "large_seconds": median(large)}
+    return Result(metrics, {"seconds": measured, "restart_ratio": ratio._asdict()})
 
 
 def _run(spark: SparkSession, folder: Path, keys: NDArray[np.int64]) -> float:
-    """Run the query over one new batch; return the seconds."""
-    number = len(list(folder.glob("rows-*")))
-    rows = folder / f"rows-{number:05d}"
-    write_batches(rows, [{"key": keys, "value": keys % 7}])
-    (folder / "rows").mkdir(exist_ok=True)
-    for path in sorted(rows.iterdir()):
-        path.rename(folder / "rows" / f"{number:05d}-{path.name}")
+    """Run the query over one new batch; return the seconds from its start to its end."""
+    write_batches(folder / "rows", [{"key": keys, "value": keys % 7}])
     stream = read_batches(spark, folder / "rows", _SCHEMA)
     start = time.perf_counter()
     run_stateful(stream, Payloads(), _OUTPUT, _PARTITIONS, folder / "checkpoint", cache=str(folder / "cache"))

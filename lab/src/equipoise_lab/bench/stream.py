@@ -33,9 +33,10 @@ def scratch() -> Iterator[Path]:
 
 
 def write_batches(folder: Path, batches: Iterable[dict[str, Any]], files: int = 2) -> None:
-    """Write each batch as so many files, in the order in which a stream reads them."""
-    folder.mkdir(parents=True)
-    for number, columns in enumerate(batches):
+    """Write each batch as so many files, in the order in which a stream reads them, after those that are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first = len(list(folder.glob("*-0.parquet")))
+    for number, columns in enumerate(batches, first):
         table = pa.table(columns)
         step = -(-table.num_rows // files)
         for part in range(files):

@@ -9,7 +9,7 @@ import msgspec
 from equipoise_lab.bench.harness import Context, Report, Result
 from equipoise_lab.bench.peers.curves import all_curves
 from equipoise_lab.bench.peers.markdown_page import as_markdown
-from equipoise_lab.bench.peers.results import Comparison, Results, slug, worst_first
+from equipoise_lab.bench.peers.results import Results, slug, worst_first
 from equipoise_lab.bench.peers.sizes import FULL, QUICK, Sizes
 from equipoise_lab.bench.peers.tables import all_tables
 
@@ -27,12 +27,8 @@ def measured(sizes: Sizes, context: Context) -> Result:
     whole = [table.whole_over_best_peer for table in results.tables if table.whole_over_best_peer is not None]
     metrics["whole_over_best_peer"] = max(whole)
     metrics["tables"] = float(len(results.tables))
-    metrics["tables_where_a_peer_is_faster"] = float(sum(_loses(table) for table in results.tables))
+    metrics["tables_where_a_peer_is_faster"] = float(sum(bool(table.losses) for table in results.tables))
     return Result(metrics, msgspec.to_builtins(results))
-
-
-def _loses(table: Comparison) -> bool:
-    return table.over_best_peer > 1
 
 
 def page(report: Report) -> str:

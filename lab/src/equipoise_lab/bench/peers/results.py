@@ -54,8 +54,13 @@ class Comparison(msgspec.Struct):
     @property
     def duels(self) -> list["Duel"]:
         """Best of ours against the best of the others: of all, and of those that keep keys whole."""
-        every = self._duel(self.name, tuple(self.seconds))
-        return [every, self._duel(f"{self.name}, keys whole", self.whole)] if self.whole else [every]
+        return [min(found, key=lambda duel: self.time(duel.peer)) for found in self._contests()]
+
+    @property
+    def losses(self) -> list["Duel"]:
+        """Best of ours against every other that is faster: of all, and of those that keep keys whole; worst first."""
+        lost = {(duel.ours, duel.peer): duel for found in self._contests() for duel in found if duel.ratio.median > 1}
+        return sorted(lost.values(), key=lambda duel: -duel.ratio.median)
 
     @property
     def over_best_peer(self) -> float:
@@ -67,10 +72,14 @@ class Comparison(msgspec.Struct):
         """The same among the contenders that keep keys whole; ``None`` if that is not compared."""
         return self.duels[1].ratio.median if self.whole else None
 
-    def _duel(self, name: str, among: tuple[str, ...]) -> "Duel":
-        ours = min((each for each in self.ours if each in among), key=self.time)
-        peer = min((each for each in self.peers if each in among), key=self.time)
-        return Duel(name, self, ours, peer)
+    def _contests(self) -> list[list["Duel"]]:
+        """Best of ours against every other: of all, and of those that keep keys whole."""
+        among = {self.name: tuple(self.seconds)} | ({f"{self.name}, keys whole": self.whole} if self.whole else {})
+        found = []
+        for name, names in among.items():
+            ours = min((each for each in self.ours if each in names), key=self.time)
+            found.append([Duel(name, self, ours, peer) for peer in self.peers if peer in names])
+        return found
 
     @property
     def families(self) -> dict[str, list[str]]:

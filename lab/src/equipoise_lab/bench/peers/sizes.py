@@ -79,19 +79,19 @@ FULL = Sizes(
     stream_rows=200_000,
     stream_keys=17_000,
     stream_batches=4,
-    stream_rounds=3,
+    stream_rounds=7,
     curve_ideal=1.5,
-    curve_repeats=2,
+    curve_repeats=7,
     curve_rows=(7500, 30_000, 60_000),
     curve_keys=(100, 300, 3000),
     curve_partitions=(8, 16, 64),
     curve_skews=(0.0, 0.5, 1.0, 1.5),
     curve_factors=(4,),
     states=(10_000, 100_000, 1_000_000),
-    state_batches=6,
+    state_batches=8,
     executors=(1, 2, 4),
 )
-"""Takes about an hour and a half on two idle cores."""
+"""Takes about two hours on two idle cores."""
 
 QUICK = Sizes(
     ideal=1.0,

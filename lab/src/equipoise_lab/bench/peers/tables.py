@@ -148,10 +148,10 @@ def stream_table(spark: SparkSession, folder: Path, sizes: Sizes, context: Conte
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     with settings(spark, stream_settings(_STREAM_PARTITIONS)):
         require_equal(_totals(spark, folder))
-        runs = [(number, name) for number in range(sizes.stream_rounds) for name in contenders]
-        for number, name in context.track(runs, "peers, streams"):
-            stream = read_batches(spark, folder / "rows", SCHEMA)
-            seconds[name] += contenders[name](stream, folder / f"{name}-{number}")[1:]
+        for number in context.track(range(sizes.stream_rounds), "peers, streams"):
+            for name in rng.permutation(list(contenders)).tolist():
+                stream = read_batches(spark, folder / "rows", SCHEMA)
+                seconds[name] += contenders[name](stream, folder / f"{name}-{number}")[1:]
     return Comparison(
         "keyed state in a stream",
         f"rows and sum of every key: batches of {sizes.stream_rows:,} rows and {sizes.stream_keys:,} keys, even, on "
