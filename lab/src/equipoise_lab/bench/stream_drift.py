@@ -3,6 +3,11 @@
 The ideal is plain hash over the same rows with keys that were named so that plain hash is as level as a plan from exact
 counts of each batch. What a planner migrates is the state that its plan for the new hot keys moves, whether the
 controller applies it or finds that it saves too little.
+
+``recovered`` leaves batch 0 out: it starts the Python workers of Spark, which takes about as long whatever the plan.
+``promise_error`` covers all applied plans of all seeds; ``promise_error_large`` those that promise at least 0.01 of the
+imbalance, below which the rounding of rows decides. With ``quick``, one seed has two swaps, so fewer than the ten plans
+that ``promise_error`` needs: its figures only show that the benchmark runs.
 """
 
 import time
@@ -31,7 +36,7 @@ _MAIN: dict[str, dict[str, Any]] = {"hash": {"placement": "hash"}, "ours": {}, "
 _PLANNERS: dict[str, dict[str, Any]] = {
     name: {"policy": Policy(planner=name), "look": "never"} for name in ("kip", "readj", "scan")
 }
-_LEAST_PROMISE = 0.01  # of the imbalance, below which the error of a promise is rounding
+_LARGE = 0.01  # promised gain in imbalance, below which the error of a promise is rounding
 
 
 def run(context: Context) -> Result:
@@ -63,7 +68,7 @@ def _metrics(outcomes: dict[str, list[dict[str, Any]]], swaps: list[int]) -> dic
         (by_hash - ours) / (by_hash - ideal)
         for by_hash, ours, ideal in zip(seconds["hash"], seconds["ours"], seconds["ideal"], strict=True)
     ]
-    promises = [error for each in outcomes["ours"] for error in each["promise_errors"]]
+    promises = [pair for each in outcomes["ours"] for pair in each["promises"]]
     moved = {name: max(outcomes[name][0]["planned_bytes"][swaps[0] :]) for name in _PLANNERS}
     return {
         "recovered": median(recovered),
@@ -75,12 +80,27 @@ def _metrics(outcomes: dict[str, list[dict[str, Any]]], swaps: list[int]) -> dic
         "over_bound_at_swap_worst": max(each["over_bound"][swap] for each in outcomes["ours"] for swap in swaps),
         "ideal_over_bound": median(each for outcome in outcomes["ideal"] for each in outcome["over_bound"]),
         "applied_plans": float(len(promises)),
-        "promise_error": median(promises) if promises else float("nan"),
+        "promise_error": promise_error(promises),
+        "promise_error_large": promise_error([pair for pair in promises if pair[0] >= _LARGE]),
         "migrated_over_readj": moved["kip"] / moved["readj"] if moved["readj"] else float("nan"),
         "migrated_over_scan": moved["kip"] / moved["scan"] if moved["scan"] else float("nan"),
         "kip_moved_bytes": moved["kip"],
         **{f"{name}_replans": median(each["replans"] for each in found) for name, found in outcomes.items()},
     }
+
+
+def promise_error(promises: Sequence[tuple[float, float]]) -> float:
+    """Return the median of the errors relative to the promise over pairs of gains in imbalance; NaN without any.
+
+    A plan that promises nothing, and brings nothing, keeps its promise.
+
+    Examples
+    --------
+    >>> promise_error([(1.0, 0.75), (0.5, 0.5), (0.2, 0.1), (0.0, 0.0)])
+    0.125
+    """
+    errors = [abs(said - got) / abs(said) if said else (float("inf") if got else 0.0) for said, got in promises]
+    return median(errors) if errors else float("nan")
 
 
 def drifting_keys(
@@ -112,14 +132,15 @@ def _named_level(batch: NDArray[np.int64]) -> NDArray[np.int64]:
 def _outcome(seconds: list[float], at: Path, spark: Any, keys: list[NDArray[np.int64]]) -> dict[str, Any]:
     rows = batch_log(str(at), spark=spark).dataframe().orderBy("batch").collect()
     bounds = [lower_bound(_PARTITIONS, np.unique(batch, return_counts=True)[1].max() / len(batch)) for batch in keys]
-    changed = [row for row in rows if row.applied and row.unchanged_rows - row.promised_rows > _LEAST_PROMISE]
     return {
         "seconds": seconds,
         "imbalance": [row.imbalance_rows for row in rows],
         "over_bound": [row.imbalance_rows / bound for row, bound in zip(rows, bounds, strict=True)],
         "replans": sum(row.applied for row in rows),
-        "promise_errors": [
-            abs(row.imbalance_rows - row.promised_rows) / (row.unchanged_rows - row.promised_rows) for row in changed
+        "promises": [
+            (row.unchanged_rows - row.promised_rows, row.imbalance_rows_unchanged - row.imbalance_rows)
+            for row in rows
+            if row.applied and row.promised_rows is not None
         ],
         "planned_bytes": [row.move_bytes or 0.0 for row in rows],  # of the plan that was made, applied or not
         "looks": [row.look_rows or 0 for row in rows],

@@ -1,6 +1,9 @@
 """Real drifting streams (needs --data): rows of the fullest task over the bound, with a look at each batch and without.
 
-The engine, its planning and its log are the real ones; tasks only count.
+The engine, its planning and its log are the real ones; tasks only count. A key has 100 bytes of state, so the part of
+the state that moves is the part of the keys. Keys are renamed by several seeds for a look, ``auto``, the past and hash;
+the other planners, which take longer, run with the first seed only, and not at all with ``quick``. A look at a batch
+that is larger than it needs draws the rows at random, as Spark's sample does.
 """
 
 from collections.abc import Callable
