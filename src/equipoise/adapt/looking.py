@@ -75,12 +75,12 @@ class Looking:
     against the least that looks reached so far. So a steady stream stops looking, and one that begins to drift starts
     again, without any look in between.
 
-    A look also limits the loss when the hot keys change: it is worth their chance, as seen so far, times what such a batch
-    loses, which is what plain hash would lose. So a stream with hot keys is looked at for longer where looks are cheap,
-    and one without any, where hash is level, is not. After n batches without other hot keys the chance is 1 / (8 + n).
-    So the looks at a stream that never changes end, and have taken less than one batch with other hot keys would lose.
-    Then there are checks: after 16 batches without a look, 32, 64, and so on, at last every 257th batch, where a batch
-    could lose more than a look takes. A look that saves something starts this anew.
+    A look also limits the loss when the hot keys change: it is worth their chance, as seen so far, times what such a
+    batch loses, which is what plain hash would lose. So a stream with hot keys is looked at for longer where looks are
+    cheap, and one without any, where hash is level, is not. After n batches without other hot keys the chance is
+    1 / (8 + n). So the looks at a stream that never changes end, and have taken less than one batch with other hot keys
+    would lose. Then there are checks: after 16 batches without a look, 32, 64, and so on, at last every 257th batch,
+    where a batch could lose more than a look takes. A look that saves something starts this anew.
 
     Guarantees
     ----------

@@ -143,11 +143,10 @@ def _replans(planner: KIP, partitions: int, groups: int, repeats: int, seed: int
 
 def _look(partitions: int, seed: int) -> Look:
     """Return a look at the same keys as those of the works."""
-    counts = np.random.default_rng(seed).multinomial(rows_needed(partitions), _SHARES / _SHARES.sum())
-    seen = np.flatnonzero(counts)
-    keys = key_fingerprints(np.arange(len(_SHARES)), seed)[seen]
-    order = np.argsort(keys)
-    return Look(keys[order], counts[seen][order].astype(np.int64), float(_ROWS), 0.0)
+    wanted = rows_needed(partitions)
+    counts = np.random.default_rng(seed).multinomial(wanted, _SHARES / _SHARES.sum())
+    keys = np.repeat(key_fingerprints(np.arange(len(_SHARES)), seed), counts)
+    return Look.of(keys, seconds=0.0, chances=wanted / _ROWS)
 
 
 def _works(groups: int, seed: int) -> Any:

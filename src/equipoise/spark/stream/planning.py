@@ -29,6 +29,7 @@ from equipoise.state.log import CommitLog
 HASH = "hash"
 """Value of the override ``pinned`` that stands for plain hash."""
 
+
 class TakeLook(Protocol):
     """Looks at a batch; see ``equipoise.spark.stream.jobs.Jobs.look``."""
 
