@@ -12,7 +12,16 @@ from rich.markup import escape
 from equipoise.adapt import Policy
 from equipoise.cli import completion
 from equipoise.cli.output import Json, require_folder, show, working, write_json
-from equipoise.cli.session import Conf, Master, Remote, is_local, named_values, spark_session
+from equipoise.cli.session import (
+    Conf,
+    Master,
+    Remote,
+    is_local,
+    is_of_spark,
+    named_values,
+    spark_message,
+    spark_session,
+)
 from equipoise.cli.tables import (
     Format,
     Key,
@@ -123,14 +132,14 @@ def _require_new(spark: "SparkSession", target: str, mode: Mode) -> None:
 
 def _require_format(spark: "SparkSession", format: str | None) -> None:  # noqa: A002 - Spark's own name
     """Refuse a format that the session does not know, before any work is done."""
-    from pyspark.errors import PySparkException
-
     if format is None:
         return
     try:
         spark.read.format(format).schema("a int").load().schema  # noqa: B018 - Spark Connect looks it up only now
-    except PySparkException as error:  # others say only that there is no path to read
-        if error.getCondition() == "DATA_SOURCE_NOT_FOUND":
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        if "[DATA_SOURCE_NOT_FOUND]" in spark_message(error):  # other errors say only that there is no path to read
             raise InvalidArgumentError(
                 f"Spark knows no format {format!r} for --target-format; give parquet, csv, json or orc, or add the "
                 "package of the format with --conf spark.jars.packages=..."

@@ -148,7 +148,7 @@ def test_a_running_query_follows_its_overrides(feed, keyed, begin, tmp_path, col
             query.rescale(17)
         with pytest.raises(InvalidArgumentError, match="numPartitions"):
             query.rescale(0)
-        reasons = [row.reason for row in query.batch_log().dataframe().where("action = 'hold'").collect()]
+        reasons = [row.reason for row in query.batch_log().dataframe().where("action = 'pin'").collect()]
         assert reasons == ["plan 1 was asked for", "plain hash was asked for"]
     finally:
         query.stop()
