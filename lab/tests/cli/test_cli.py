@@ -15,6 +15,7 @@ from equipoise import __version__ as library_version
 from equipoise_lab import __version__, bench
 from equipoise_lab.cli import main
 from equipoise_lab.cli.commands import app
+from equipoise_lab.conformance.verdict import Outcome
 
 RUNNER = CliRunner()
 
@@ -85,6 +86,49 @@ OLD_NAMES = {
 
 def test_the_benchmarks_keep_their_names():
     assert set(bench.BENCHMARKS) >= OLD_NAMES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["conformance", "--quick", "--page", "a.md"], "--page was given with --quick, and the page shows all cases"),
+        (["assign", "--progress", "a.jsonl"], "benchmark 'assign' does not go on from a file; leave --progress out"),
+        (["conformance", "--accept", "c1"], "--accept was given without --progress"),
+    ],
+)
+def test_options_that_do_not_fit_a_benchmark_are_refused(arguments, said):
+    answer = RUNNER.invoke(app, ["bench", *arguments])
+    assert isinstance(answer.exception, InvalidArgumentError)
+    assert said in str(answer.exception)
+
+
+def test_a_run_of_conformance_goes_on_from_its_file_and_names_what_is_not_the_same(tmp_path, monkeypatch):
+    ran = []
+
+    class Worker:
+        def __init__(self, client):
+            self.client = client
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *failure):
+            pass
+
+        def outcomes(self, name):
+            ran.append(name)
+            verdict = "crashed" if name == "list" else "same"
+            return [Outcome(name, "row", self.client, verdict, "no result within 9 s" if name == "list" else "")]
+
+    monkeypatch.setattr(bench.benchmark("conformance"), "Worker", Worker)
+    command = ["bench", "conformance", "--quick", "--progress", str(tmp_path / "progress.jsonl")]
+    first, second = (RUNNER.invoke(app, command, env={"COLUMNS": "200"}) for _ in range(2))
+    assert ran == ["value", "list", "map", "event-timer", "group-state", "float-for-int"]
+    for answer in (first, second):
+        [line] = [line for line in answer.stdout.splitlines() if "within 9 s" in line]
+        assert [each.strip() for each in line.strip("│").split("│")] == [
+            "list", "row", "classic", "crashed", "no result within 9 s",
+        ]  # fmt: skip
 
 
 def test_an_unknown_benchmark_names_those_there_are():
