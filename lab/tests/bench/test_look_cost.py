@@ -52,7 +52,6 @@ def test_a_batch_that_keeps_its_plan_has_no_placement_to_make(monkeypatch):
 
 def test_with_a_broker_its_stream_is_measured_too(monkeypatch):
     monkeypatch.setattr(look_cost, "_kafka", lambda spark, broker, keys: (spark, broker, keys))
-    made = look_cost._sources("spark", None, "keys", Context(kafka="here:9092"))
-    sources = {suffix: make for make, suffix in made}
+    sources = {suffix: make for make, suffix in look_cost._sources("spark", None, "keys", Context(kafka="here:9092"))}
     assert list(sources) == ["", "_json", "_kafka"]
     assert sources["_kafka"]() == ("spark", "here:9092", "keys")
