@@ -55,6 +55,7 @@ BENCHMARKS = {
     "stream-real": "equipoise_lab.bench.stream_real",
     "processor-cost": "equipoise_lab.bench.processor_cost",
     "micro-batch-cost": "equipoise_lab.bench.micro_batch_cost",
+    "batch-memory": "equipoise_lab.bench.batch_memory",
     "state-growth": "equipoise_lab.bench.state_growth",
     "restart": "equipoise_lab.bench.restart",
     "stream-even": "equipoise_lab.bench.stream_even",

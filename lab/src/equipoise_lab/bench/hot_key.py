@@ -114,7 +114,7 @@ def run(context: Context) -> Result:
                         with _dealt(math.ceil(share * _SLOTS / 100)) if name == "dealt" else nullcontext():
                             seconds = run_stateful(stream, counter, _OUTPUT, _PARTITIONS, at, **_CONTENDERS[name])
                         log = batch_log(str(at), spark=spark).rows
-                        outcomes[name].append(_outcome(seconds, served, log, reduces_first=name == "dealt"))
+                        outcomes[name].append(_outcome(seconds, served, log))
             found[case] = outcomes
             for name, each in outcomes.items():
                 label = "" if name == "combined" else f"{name}_"
@@ -157,7 +157,7 @@ def _dealt(width: int) -> Iterator[None]:
             rows.unpersist()
 
 
-def _outcome(seconds: list[float], served: Path, log: list[dict[str, Any]], *, reduces_first: bool) -> dict[str, Any]:
+def _outcome(seconds: list[float], served: Path, log: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the seconds of the settled batches, and the time of the fullest task over the mean.
 
     A batch may serve in two stages, one after the other: in tasks that reduce rows before the exchange that places
@@ -172,9 +172,7 @@ def _outcome(seconds: list[float], served: Path, log: list[dict[str, Any]], *, r
     served
         Files of the tasks.
     log
-        Rows of the batch log.
-    reduces_first
-        Whether the rows of the hot key are reduced before the exchange, whatever the log says.
+        Rows of the batch log; ``combined_rows`` are those that were reduced before the exchange.
     """
     stages: dict[int, dict[int, float]] = {}
     for path in served.iterdir():
@@ -186,9 +184,8 @@ def _outcome(seconds: list[float], served: Path, log: list[dict[str, Any]], *, r
     service: list[tuple[float, float]] = []  # fullest task and mean of each stage
     with_owners: list[tuple[float, float]] = []
     for number, row in enumerate(log):
-        scope = "hot" if reduces_first else row["combine_scope"]
-        before = [_loads(waiting.pop(), _SLOTS)] if scope != "none" else []
-        owners = [_loads(waiting.pop(), _PARTITIONS)] if scope != "all" else []
+        before = [_loads(waiting.pop(), _SLOTS)] if row["combined_rows"] else []
+        owners = [_loads(waiting.pop(), _PARTITIONS)] if row["combined_rows"] < row["rows"] else []
         if number >= _WARM:
             service += [*before, *owners]
             owned = row["partition_seconds"]

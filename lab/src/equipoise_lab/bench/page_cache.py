@@ -1,4 +1,4 @@
-"""Bound the page cache of a process and its children by a memory cgroup, so that files are larger than memory."""
+"""Bound the memory or the page cache of a process and its children by a memory cgroup."""
 
 import os
 import threading
@@ -31,6 +31,12 @@ class MemoryGroup(NamedTuple):
         """Put this process into the group, and with it the processes that it will start."""
         if self.path is not None:
             (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def limit(self, size: int) -> None:
+        """Keep all memory of the group to so many bytes; the kernel ends processes that exceed them."""
+        if self.path is not None:
+            first = self.path / "memory.limit_in_bytes"
+            (first if first.exists() else self.path / "memory.max").write_text(str(size))
 
     @contextmanager
     def bounding(self, page_cache: int) -> Iterator[None]:
