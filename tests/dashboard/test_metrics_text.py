@@ -65,6 +65,21 @@ def test_every_figure_of_the_snapshot_is_there(snapshot):
     assert values["equipoise_batch_target_seconds", ()] == 2.5
     assert values["equipoise_imbalance", (("by", "rows"), ("placed", "hash"))] == last.imbalance_rows_hash
     assert values["equipoise_imbalance_bound", (("by", "rows"),)] == last.bound_rows
+    for placed, promised, measured in (
+        ("plan", last.promised_rows, last.imbalance_rows),
+        ("plan before", last.unchanged_rows, last.imbalance_rows_unchanged),
+    ):
+        assert values["equipoise_promise", (("placed", placed), ("what", "promised"))] == promised
+        assert values["equipoise_promise", (("placed", placed), ("what", "measured"))] == measured
+    assert values["equipoise_batch_promised_seconds", ()] == last.promised_seconds
+    assert values["equipoise_batch_got_seconds", ()] == last.got_seconds
+    assert values["equipoise_trust_ratio", ()] == last.trust
+    looked = [each for each in snapshot.batches if each.look_rows]
+    assert looked, "the first batch is looked at"
+    values = parsed(metrics_text(msgspec.structs.replace(snapshot, batches=looked[:1]), NOW))
+    assert values["equipoise_look_rows", ()] == looked[0].look_rows == 600
+    assert values["equipoise_look_seconds", ()] == looked[0].look_seconds
+    values = parsed(metrics_text(snapshot, NOW))
     for task in snapshot.tasks:
         assert values["equipoise_partition_rows", (("partition", str(task.partition)),)] == task.rows
         assert values["equipoise_partition_state_bytes", (("partition", str(task.partition)),)] == task.state_bytes

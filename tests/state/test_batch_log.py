@@ -1,11 +1,15 @@
 """The batch log keeps the row of a batch longer than the commit log keeps its record."""
 
+from hashlib import sha256
+
 import pytest
 
 from equipoise.errors import DamagedError
 from equipoise.framing import seal
 from equipoise.state import batch_log
 from equipoise.state.group_table import GroupTable
+
+PLAN = f"{0:010d}-{sha256(b'').hexdigest()}"
 
 
 def play(hand, first, last, *, every=5, retain=2):
@@ -28,7 +32,7 @@ def test_every_batch_has_one_row(hand):
         "version": 7,
         "time_ms": 1007,
         "watermark_ms": 0,
-        "plan": 0,
+        "plan": PLAN,
         "decision": {"action": "keep", "applied": False, "reason": "", "numbers": {"bound": 1.5}},
         "measures": {"rows": 7},
     }
@@ -88,7 +92,7 @@ def test_a_file_with_a_right_checksum_and_wrong_fields_is_damage(hand, crafted):
     [row] = [row for row in batch_log.rows(hand.storage) if row["version"] == 5]
     path = f"batch-log/{5:020d}"
     whole = {"decision", "measures"} >= crafted.keys() > set()
-    hand.storage.write(path, seal("batch-log", 1, [row | crafted if whole else crafted]))
+    hand.storage.write(path, seal("batch-log", 2, [row | crafted if whole else crafted]))
     with pytest.raises(DamagedError, match=path):
         list(batch_log.rows(hand.storage))
 

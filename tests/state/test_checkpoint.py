@@ -17,7 +17,9 @@ from equipoise.errors import (
     UnknownFormatError,
 )
 from equipoise.framing import seal
+from equipoise.state import batch_log
 from equipoise.state.checkpoint import KEPT_PLANS, Checkpoint, Identity, Overrides, new_name
+from equipoise.state.group_table import GroupTable
 from equipoise.storage import Storage
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
@@ -151,6 +153,22 @@ def test_of_two_plans_of_one_version_the_log_says_which_one_counts(hand):
     for used in names:
         hand.append(names.index(used), plan=used)
         assert checkpoint.plan_names() == {0: used}
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_a_plan_that_no_batch_was_committed_with_does_not_count_however_old_its_version_is(hand, used):
+    """The commit log has forgotten the batches of the plan; the batch log has not."""
+    checkpoint, table = Checkpoint(hand.storage), GroupTable()
+    names = sorted(checkpoint.keep_plan(plan) for plan in (uniform_plan(2, 4), Plan(2, [1, 1, 0, 0])))
+    later = checkpoint.keep_plan(Plan(2, [0, 1, 1, 0], version=1))
+    for version in range(16):
+        table.advance(hand.append(version, plan=names[used] if version < 2 else later))
+        if version and version % 5 == 0:
+            oldest = hand.log.summarise(table, hand.epoch, version - 2)
+            batch_log.write(hand.log, version)
+            hand.log.forget_before(oldest)
+    assert names[used] not in {commit.plan for commit in hand.log.kept()}
+    assert checkpoint.plan_names() == {0: names[used], 1: later}
 
 
 def test_another_plan_under_the_name_of_one_is_refused(checkpoint):

@@ -258,7 +258,8 @@ class Controller:
             reason = "no load measured yet"
         elif before <= case.bound * (1 + self._trigger):
             limit = case.limit(case.bound)
-            reason = f"imbalance {before:.3f} is within {self._trigger:.0%} of the bound {case.bound:.3f}{limit}"
+            reason = f"imbalance {before:.3f} is within {self._trigger:.0%} of the bound {case.bound:.3f}"
+            reason += f", {limit}" if limit else ""
         elif before <= case.bound + hypot(case.bound * self._trigger, case.noise):  # tolerance and chance
             rows = f"{case.loads.effective_rows:.0f} rows"
             reason = f"{case.state}, may be chance, which explains {case.noise:.3f} with {rows}"
@@ -343,11 +344,11 @@ class _Case:
         return f"imbalance {self.numbers['imbalance_before']:.3f}, bound {self.bound:.3f}"
 
     def limit(self, bound: float) -> str:
-        """Return what sets the bound, and the way out, as text; empty where the bound is the mean."""
+        """Return what sets a bound, and the way out, as text; empty where the bound is the mean."""
         if bound <= _HIGH_BOUND:
             return ""
         key, share = fingerprint_text(int(self.histogram.fingerprints[0])), self.priced.largest_share
-        return f", because the key {key} alone has {share:.1%} of the load; {self._way_out}"
+        return f"because the key {key} alone has {share:.1%} of the load; {self._way_out}"
 
     def weigh(self, proposed: Plan, count: int) -> None:
         """Predict gain and cost of a plan."""
@@ -386,13 +387,14 @@ class _Case:
         n, count = self.numbers, proposed.partitions
         bound = lower_bound(count, self.priced.largest_share)
         change = f"predicted imbalance {n['imbalance_before']:.3f} -> {aim['imbalance_after']:.3f}, bound {bound:.3f}"
-        change += self.limit(bound)
         gain = f"saves {seconds_text(aim['gain_seconds'])} in {self.horizon} batches"
         if action == "rescale":
             change, gain = f"{self.plan.partitions} -> {count} partitions", change
         moving = f"moving {size_text(aim['move_bytes'])} takes {seconds_text(aim['move_seconds'])}"
         step = f", in steps: {size_text(n['move_bytes'])} now, to {n['imbalance_after']:.3f}" if n is not aim else ""
+        limit = self.limit(bound)
         reason = f"{change}; {gain}{self.doubt}, {moving}{step}"
+        reason += f"; no plan goes below {bound:.3f}, {limit}" if limit else ""
         return Decision(
             action=action,
             applied=applied,

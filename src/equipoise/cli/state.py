@@ -58,6 +58,7 @@ def _when_delivered(checkpoint: str) -> str:
 
 def _batch(row: dict[str, Any]) -> dict[str, Any]:
     """Select the columns that fit into a terminal."""
+    saved = f"{seconds_text(row['got_seconds'])} of {seconds_text(row['promised_seconds'])}"
     return {
         "batch": row["batch"],
         "rows": f"{row['rows']:,}",
@@ -67,6 +68,9 @@ def _batch(row: dict[str, Any]) -> dict[str, Any]:
         "state": size_text(row["state_bytes"] or 0),
         "plan": row["plan"],
         "action": row["action"],
+        "promised": "" if row["promised_rows"] is None else f"{row['promised_rows']:.2f}",
+        "saved": saved if row["applied"] else "",
+        "seen": "" if row["look_rows"] is None else f"{row['look_rows']:,} in {seconds_text(row['look_seconds'])}",
     }
 
 

@@ -29,6 +29,25 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     imbalance_seconds_hash: float | None
     bound_rows: float | None
     bound_seconds: float | None
+    applied: bool
+    """Whether the plan is new in this batch."""
+    unchanged_rows: float | None
+    """``imbalance_rows`` as predicted for the plan before."""
+    promised_rows: float | None
+    """``imbalance_rows`` as predicted for the plan of the batch."""
+    imbalance_rows_unchanged: float | None
+    """``imbalance_rows`` under the plan before, as measured."""
+    promised_seconds: float
+    """Time that a new plan saves in this batch, as predicted."""
+    got_seconds: float
+    """The same as measured; below 0 if it lost time."""
+    trust: float | None
+    """Part of its promises that the planner has kept, by which the decision was made."""
+    look: str | None
+    """Why the driver looked at the batch or did not."""
+    look_rows: int | None
+    look_seconds: float | None
+    moved_seconds: float
     busy: float | None
     """Fraction of the time of all partitions that the work took."""
     state_bytes: int

@@ -108,6 +108,11 @@ def _about_batch(snapshot: Snapshot) -> Iterable[str]:
         ("state_bytes", "Bytes of state.", last.state_bytes),
         ("partitions", "Number of partitions of the last batch.", last.partitions),
         ("plan_version", "Plan of the last batch.", last.plan),
+        ("batch_promised_seconds", "Predicted saving of the last batch by a new plan.", last.promised_seconds),
+        ("batch_got_seconds", "The same as measured; less than 0 if it lost time.", last.got_seconds),
+        ("trust_ratio", "Part of the promised gain that earlier plans have brought.", last.trust),
+        ("look_rows", "Rows of the last batch that were seen before it ran.", last.look_rows),
+        ("look_seconds", "Time of the look at the last batch.", last.look_seconds),
     ):
         yield _family(name, "gauge", described, [({}, value)])
     tasks = snapshot.tasks
@@ -133,6 +138,14 @@ def _about_balance(snapshot: Snapshot) -> Iterable[str]:
         ({"by": "seconds", "placed": "hash"}, last.imbalance_seconds_hash),
     ]
     yield _family("imbalance", "gauge", "Fullest partition over the mean, as placed and as by plain hash.", scores)
+    promises = [
+        ({"placed": "plan", "what": "promised"}, last.promised_rows),
+        ({"placed": "plan", "what": "measured"}, last.imbalance_rows),
+        ({"placed": "plan before", "what": "promised"}, last.unchanged_rows),
+        ({"placed": "plan before", "what": "measured"}, last.imbalance_rows_unchanged),
+    ]
+    described = "Rows of the fullest partition over the mean, as predicted before the last batch and as measured."
+    yield _family("promise", "gauge", described, promises)
     bounds = [({"by": "rows"}, last.bound_rows), ({"by": "seconds"}, last.bound_seconds)]
     yield _family(
         "imbalance_bound", "gauge", "Imbalance that no plan can beat while the hottest key stays whole.", bounds

@@ -41,8 +41,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     move_bytes: float | None = None
     keys_moved: int | None = None
     groups_moved: int | None = None
+    unchanged_rows: float | None = None
+    promised_rows: float | None = None
+    imbalance_rows_unchanged: float | None = None
     promised_seconds: float = 0.0
     got_seconds: float = 0.0
+    trust: float | None = None
+    look: str | None = None
+    look_rows: int | None = None
     look_seconds: float | None = None
     moved_seconds: float = 0.0
 

@@ -330,8 +330,8 @@ def _water_level(shares: NDArray[np.float64], total: float, partitions: int) -> 
 
     Examples
     --------
-    >>> _water_level(np.array([0.4, 0.3, 0.1]), 1.0, 4)
-    0.15
+    >>> _water_level(np.array([0.5, 0.25, 0.0625]), 1.0, 4)
+    0.125
     """
     largest = shares[: partitions - 1]
     rest = (total - np.concatenate([[0.0], np.cumsum(largest)])) / (partitions - np.arange(len(largest) + 1))

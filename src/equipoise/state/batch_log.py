@@ -2,7 +2,7 @@
 
 Files below the checkpoint's folder::
 
-    batch-log/<last version, 20 digits>    sealed "batch-log", format 1: a list of rows, oldest first
+    batch-log/<last version, 20 digits>    sealed "batch-log", format 2: a list of rows, oldest first
 
 A file is written with every summary of the commit log and holds the rows since the previous file. The batch log can be
 read without Spark, also while the query runs.
@@ -24,7 +24,7 @@ from equipoise.storage import Storage
 
 FOLDER = "batch-log"
 FILES_KEPT = 500
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _NUMBERS = (
     *("trust", "bound", "imbalance_before", "imbalance_after", "gain_seconds"),
     *("move_seconds", "catch_up_seconds", "move_bytes"),
@@ -33,13 +33,13 @@ _COUNTS = ("keys_moved", "groups_moved")
 
 
 class Row(TypedDict):
-    """One batch, as it is stored."""
+    """One batch, as it is stored; ``plan`` is the name of the plan that placed it."""
 
     batch: int
     version: int
     time_ms: int
     watermark_ms: int
-    plan: int
+    plan: str
     decision: DecisionRecord
     measures: Measures
 
@@ -51,7 +51,7 @@ def row(commit: Commit) -> Row:
         "version": commit.version,
         "time_ms": commit.time_ms,
         "watermark_ms": commit.watermark_ms,
-        "plan": int(commit.plan[:10]),
+        "plan": commit.plan,
         "decision": commit.decision,
         "measures": commit.measures,
     }
@@ -129,7 +129,7 @@ def flat_row(stored: Row) -> dict[str, Any]:
         "batch": stored["batch"],
         "time": stored["time_ms"],
         "watermark": stored["watermark_ms"] or None,
-        "plan": stored["plan"],
+        "plan": int(stored["plan"][:10]),
         "action": decision["action"],
         "applied": decision["applied"],
         "reason": decision["reason"],

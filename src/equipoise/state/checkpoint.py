@@ -35,7 +35,7 @@ from equipoise.names import unique_name
 from equipoise.plan import Plan
 from equipoise.state.commit import Commit
 from equipoise.state.log import FOLDER as LOG
-from equipoise.state.log import CommitLog, unreadable
+from equipoise.state.log import unreadable
 from equipoise.storage import Storage
 
 _QUERY, _OVERRIDES, _PLANS, _DELIVERED = "query", "overrides", "plans", "delivered"
@@ -224,12 +224,15 @@ class Checkpoint:
     def plan_names(self) -> dict[int, str]:
         """Name of each stored plan, by its version.
 
-        Two queries, or a restored copy, may have made several plans of one version: the one that the log names is used.
+        A batch that ran again, two queries, or a restored copy may have made several plans of one version: the last one
+        that a batch was committed with is used.
         """
+        from equipoise.state import batch_log  # noqa: PLC0415 - it reads checkpoints
+
         names = self._plans()
         found = {int(name[:10]): name for name in names}
         if len(found) < len(names):
-            used = [commit.plan for commit in CommitLog(self.storage).kept()]
+            used = [row["plan"] for row in batch_log.rows(self.storage)]
             found |= {int(name[:10]): name for name in used if name in names}
         return found
 

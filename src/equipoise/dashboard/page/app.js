@@ -122,6 +122,8 @@ function drawBatches() {
   });
   table("imbalance", ["Batch", "By rows", "Plain hash", "Bound", "By time", "Plain hash", "Bound", "Plan"], newestFirst((each) =>
     [each.batch, times(each.imbalance_rows), times(each.imbalance_rows_hash), times(each.bound_rows), times(each.imbalance_seconds), times(each.imbalance_seconds_hash), times(each.bound_seconds), each.plan]));
+  table("promises", ["Batch", "Plan", "Before: promised", "measured", "Plan: promised", "measured", "Saved: promised", "measured", "Trust", "Look", "Rows seen", "Time of it"], newestFirst((each) =>
+    [each.batch, each.applied ? `${each.plan}, new` : each.plan, times(each.unchanged_rows), times(each.imbalance_rows_unchanged), times(each.promised_rows), times(each.imbalance_rows), seconds(each.promised_seconds), seconds(each.got_seconds), percent(each.trust), each.look || "", number(each.look_rows), seconds(each.look_seconds)]));
   const targeted = batches.some((each) => each.target_seconds !== null);
   byId("time-note").textContent = targeted ? "Compared with the interval of the trigger, or with targetSeconds." : "The trigger has no interval; the dashed line is the time from one batch to the next.";
   lineChart(byId("time"), {
