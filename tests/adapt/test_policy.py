@@ -32,3 +32,9 @@ def test_the_smaller_of_two_budgets_counts():
 def test_a_policy_that_cannot_be_followed_is_refused(options, complaint):
     with pytest.raises(InvalidArgumentError, match=complaint):
         Policy(**options)
+
+
+def test_limits_that_are_set_hold_for_batches_that_were_seen_too_whatever_their_value():
+    assert Policy().limits(seen=False) == (0.08, 0.08)
+    assert Policy().limits(seen=True) == (0.02, 0.01)
+    assert Policy(trigger=0.08, minimum_gain=0.08).limits(seen=True) == (0.08, 0.08)
