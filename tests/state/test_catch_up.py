@@ -207,7 +207,7 @@ def test_a_cache_that_others_keep_changing_is_given_up_with_a_reason(group, monk
 
 
 def test_sections_of_one_file_are_fetched_at_once_and_large_ones_alone(hand, monkeypatch):
-    monkeypatch.setattr(section_reader, "_WHOLE", 300)
+    monkeypatch.setattr(section_reader, "WHOLE_BYTES", 300)
     contents = {f"t{number:05d}": [(b"key", bytes([number]) * 10)] for number in range(40)}
     contents["t00099"] = [(bytes([number]), number.to_bytes(2, "big") * number) for number in range(200)]
     sections = hand.file(0, contents)
