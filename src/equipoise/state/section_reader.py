@@ -77,7 +77,7 @@ class SectionReader:
             raise damaged(section, "its file ends before it")
         needed = index_length(tail)
         if len(tail) < needed <= section.length:
-            tail = self._range(section, section.length - needed, section.length)
+            tail = self._range(section, section.length - needed, section.length - len(tail)) + tail
         index = read_index(tail, section)
         if index is None:
             index = verify(self._bytes(section, alone=True), section)  # says what is wrong with it
@@ -147,9 +147,7 @@ class OpenSection:
         Reads the bytes from one byte of the section to another.
     """
 
-    def __init__(
-        self, section: Section, index: SectionIndex, tail: bytes, read: Callable[[int, int], bytes]
-    ) -> None:
+    def __init__(self, section: Section, index: SectionIndex, tail: bytes, read: Callable[[int, int], bytes]) -> None:
         self.section, self.index = section, index
         self.read_bytes = len(tail)
         """Bytes that were read."""

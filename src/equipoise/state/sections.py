@@ -234,22 +234,21 @@ class SectionWriter:
         return Section(self._path, start, self._offset - start, checksum, count, reset)
 
     def _write_pairs(self, pairs: _Entries) -> IndexedFrame:
-        prefixes = [key[:PREFIX_BYTES] for key, _ in pairs]
-        return self._write_frame(_ENCODER.encode(pairs), min(prefixes), max(prefixes), numbers_of(prefixes))
+        prefixes = {key[:PREFIX_BYTES] for key, _ in pairs}
+        filtered = filter_of(numbers_of(prefixes))
+        return self._write_frame(_ENCODER.encode(pairs), min(prefixes), max(prefixes), len(pairs), filtered)
 
     def _write_columns(self, columns: EntryColumns) -> IndexedFrame:
         marks = columns.fingerprints
         first, last = (b"\x00" + int(mark).to_bytes(8, "big") for mark in (marks.min(), marks.max()))
-        return self._write_frame(frame_bytes(columns), first, last, marks)
+        return self._write_frame(frame_bytes(columns), first, last, len(columns), filter_of(marks))
 
     def _write_frame(
-        self, raw: bytes | NDArray[np.uint8], first: bytes, last: bytes, numbers: NDArray[np.uint64]
+        self, raw: bytes | NDArray[np.uint8], first: bytes, last: bytes, count: int, filtered: bytes
     ) -> IndexedFrame:
         content = _CODEC.compress(raw, asbytes=True)
         self._write(content)
-        return IndexedFrame(
-            first, last, len(content), len(raw), len(numbers), zlib.crc32(content), filter_of(numbers)
-        )
+        return IndexedFrame(first, last, len(content), len(raw), count, zlib.crc32(content), filtered)
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
@@ -321,7 +320,9 @@ def read_index(data: bytes, section: Section) -> SectionIndex | None:
     return index if is_sound else None
 
 
-def decoded(content: bytes | memoryview, frame: IndexedFrame, section: Section, decode: Decode[_SizedContent]) -> _SizedContent:
+def decoded(
+    content: bytes | memoryview, frame: IndexedFrame, section: Section, decode: Decode[_SizedContent]
+) -> _SizedContent:
     """Entries of a frame, after its checksum is verified.
 
     Parameters
