@@ -1,4 +1,6 @@
-"""After a restart without caches a batch reads what its keys need."""
+"""After a restart without caches a batch reads what its keys need, and caches stay within their bound."""
+
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -119,3 +121,20 @@ def test_runs_of_one_batch_write_snapshots_when_they_are_twice_overdue(started, 
         with started() as query:
             assert add(query, range(100), 1) == dict.fromkeys(range(100), batch + 1)
     assert list(tmp_path.glob("snapshots/*/*"))
+
+
+def test_caches_stay_within_their_bound(started, tmp_path):
+    folder = tmp_path / "local"
+
+    def cached():
+        return sum(path.stat().st_size for path in Path(folder).glob("*/*/groups/*/data.mdb"))
+
+    with started(cache=str(folder)) as query:
+        for _ in range(4):
+            add(query, range(KEYS), 1)
+        unbounded = cached()
+    bound = unbounded * 2 // 3
+    with started(cache=str(folder), cacheBytes=bound) as query:
+        for batch in range(5, 9):
+            assert add(query, range(KEYS), 1) == dict.fromkeys(range(KEYS), batch)
+            assert 0 < cached() <= bound

@@ -260,6 +260,7 @@ class Engine(Generic[Rows]):
             timezone=settings.query.timezone,
             worker=settings.query.worker,
             cache=settings.options.cache,
+            cache_bytes=settings.options.cacheBytes,
             state_schema=settings.query.code.state_arrow,
             initial=not version,
             visits_all=bool(version and settings.query.visit_every and version % settings.query.visit_every == 0),
