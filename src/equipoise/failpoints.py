@@ -26,6 +26,7 @@ POINTS = {
     "driver.before-plan": "the plan of the batch is chosen",
     "driver.after-plan": "the plan of the batch is stored, no task has started",
     "task.start": "a task has its batch spec",
+    "task.in-lookup": "a task reads keys from the files of the checkpoint, as its cache does not have their group",
     "task.in-migration": "a task has copied entries from another key group",
     "task.in-snapshot": "a task has written a snapshot into a file that is not complete",
     "task.before-files": "a task has processed its rows",

@@ -43,7 +43,7 @@ from equipoise.spark.stream.outputs import FileOutputs
 from equipoise.spark.stream.starting import start_query
 from equipoise.spark.stream.task import run_partition
 from equipoise.spark.stream.transformed_files import TransformedFiles
-from equipoise.state import fencing, group_table
+from equipoise.state import catch_up, fencing, group_table
 from equipoise.state.checkpoint import Checkpoint, Overrides
 from equipoise.storage import Storage
 
@@ -95,6 +95,7 @@ class Ledger(StatefulProcessor):
         self._options = options
 
     def init(self, handle):
+        catch_up.SPARSE_BYTES = 0  # in the worker: all groups of a story are small
         self._sums = handle.getValueState("sums", _schema(count=LongType(), total=LongType()))
         self._list = handle.getListState("list", _schema(v=LongType()))
         self._map = handle.getMapState("map", _schema(k=LongType()), _schema(n=LongType()))

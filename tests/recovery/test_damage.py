@@ -270,7 +270,7 @@ def test_another_format_version_of_a_section_is_reported(copy, folder):
     struct.pack_into("<H", data, 4, 99)
     checksum = zlib.crc32(data[:-4])
     struct.pack_into("<I", data, len(data) - 4, checksum)
-    with pytest.raises(UnknownFormatError, match=rf"{section.path} has format 99, this release reads format 1; run"):
+    with pytest.raises(UnknownFormatError, match=rf"{section.path} has format 99, this release reads format 2; run"):
         read_section(bytes(data), msgspec.structs.replace(section, checksum=checksum))
     assert isinstance(section, Section)
 

@@ -160,6 +160,7 @@ class Story(RuleBasedStateMachine):
         self.patch.setattr(engine, "SUMMARY_EVERY", 4)
         self.patch.setattr(group_table, "MOST_VERSIONS", 3)
         self.patch.setattr(catch_up, "RECENT", 2)
+        self.patch.setattr(catch_up, "SPARSE_BYTES", rows)
         self.patch.delenv("EQUIPOISE_FAILPOINT", raising=False)
         self.now = 1000
         self.number, self.batch_rows = number, rows

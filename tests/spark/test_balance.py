@@ -252,6 +252,7 @@ STREAM_OPTIONS = {
     "tailGroups": 64,
     "combine": "never",
     "cache": "folder",
+    "cacheBytes": 1 << 30,
     "retain": 3,
 }
 BATCH_OPTIONS = {"plan": uniform_plan(4), "record": "file", "weight": "value", "sample": 10, "slots": 2, "seed": 0}

@@ -383,6 +383,47 @@ def test_the_cache_may_be_deleted_at_any_time(tmp_path, cache, group):
     cache.forget("t00017")
 
 
+def test_groups_that_were_not_used_for_longest_are_deleted_first(cache):
+    names = [f"t{number:05d}" for number in range(5)]
+    for name in names:
+        cache.group(name).replace(1, [(name.encode(), bytes(100_000))])
+    with cache.group("t00001").read() as found:
+        pass
+    assert found.version == 1
+    sizes = {path.parent.name: path.stat().st_size for path in cache.folder.glob("groups/*/data.mdb")}
+    cache.trim(sum(sizes.values()))
+    assert groups(cache) == names
+    cache.trim(sum(sizes.values()) - 1)
+    assert groups(cache) == names[1:]
+    cache.trim(2 * sizes["t00001"])
+    assert groups(cache) == ["t00001", "t00004"]
+    with cache.group("t00004").read() as found:
+        cache.trim(0)
+        assert found.get(b"t00004") == bytes(100_000)
+    assert groups(cache) == []
+    assert cache.group("t00001").version == -1
+
+
+def test_trimming_closes_what_another_process_has_deleted(tmp_path, cache, group):
+    group.replace(5, [(b"a", bytes(100_000))])
+    assert elsewhere(tmp_path, "cache.trim(0)") == ""
+    assert groups(cache) == []
+    assert [path.name for path in environments.ENVIRONMENTS._open if path.parent.parent == cache.folder] == ["t00017"]
+    cache.trim(1_000_000)
+    assert [path.name for path in environments.ENVIRONMENTS._open if path.parent.parent == cache.folder] == []
+
+
+def test_bytes_read_past_a_group_are_counted_until_it_is_cached(group):
+    group.spend(5)
+    group.spend(7)
+    assert group.record == Record(spent=12)
+    group.apply([(3, False, [(b"a", b"1")])], expected=-1)
+    assert group.record == Record(3, 1, 2)
+    group.spend(1)
+    group.replace(4, [])
+    assert group.record == Record(4)
+
+
 def test_few_environments_stay_open_and_none_in_use_is_closed(cache, monkeypatch):
     monkeypatch.setattr(environments, "MOST_OPEN", 3)
     groups = [cache.group(f"t{number:05d}") for number in range(10)]
@@ -423,7 +464,7 @@ def test_a_new_boot_starts_a_new_cache_and_deletes_the_old(tmp_path, monkeypatch
     boot_id.write_text("second\n")
     second = GroupCache(tmp_path / "cache")
     assert second.group("t00017").version == -1
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-3-second-0000000000-any"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["cache-4-second-0000000000-any"]
 
 
 def test_a_later_run_deletes_the_caches_of_earlier_ones_and_not_the_other_way_round(tmp_path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from equipoise.spark.stream.stateful_stream import StatefulStream
 
 _BATCH = ("plan", "record", "weight", "sample", "slots", "seed")
-_STREAM = ("elastic", "orderBy", "targetSeconds", "tailGroups", "look", "combine", "cache", "retain")
+_STREAM = ("elastic", "orderBy", "targetSeconds", "tailGroups", "look", "combine", "cache", "cacheBytes", "retain")
 
 
 def balance(
@@ -40,6 +40,7 @@ def balance(
     look: LookMode | None = None,
     combine: CombineMode | None = None,
     cache: str | None = None,
+    cacheBytes: int | None = None,  # noqa: N803 - as Spark names options
     retain: int | None = None,
 ) -> Any:
     """Group a DataFrame by key, with the load spread evenly over partitions; write it in place of ``df.groupBy(*key)``.
@@ -98,6 +99,9 @@ def balance(
         ``"never"``.
     cache
         Stream only: local folder for the executors' caches; default the system's temporary folder.
+    cacheBytes
+        Stream only: bytes that the caches of a keyed operator may take on one machine; default no bound. Groups that
+        were not used for longest are deleted, and read from the checkpoint when they are needed again.
     retain
         Stream only: number of earlier versions of the state that stay readable, default 10.
 

@@ -24,11 +24,11 @@ import lmdb
 
 from equipoise.errors import DamagedError, InvalidArgumentError, StorageError
 from equipoise.state.cached_blocks import BlockReader, write_frames
-from equipoise.state.cached_entries import EMPTY, CacheReader, Record, write_entries
+from equipoise.state.cached_entries import CacheReader, Record, write_entries
 from equipoise.state.entry_columns import Frame
 from equipoise.state.environments import DAMAGE, ENVIRONMENTS, Environment
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Format of the files in the cache; part of the folder's name, so another format uses another folder."""
 
 Entries = Iterable[tuple[bytes, bytes | None]] | Iterable[Frame]
@@ -112,6 +112,18 @@ class GroupCache:
         with _usable(self.folder):
             ENVIRONMENTS.discard(self.folder, _checked(group_id))
 
+    def trim(self, most_bytes: int) -> None:
+        """Delete the groups whose last use is longest ago, until the others take at most ``most_bytes``."""
+        with _usable(self.folder):
+            groups = ENVIRONMENTS.last_used(self.folder)
+            excess = sum(size for _, size, _ in groups) - most_bytes
+            for _, size, group_id in groups:
+                if excess <= 0:
+                    break
+                ENVIRONMENTS.discard(self.folder, group_id)
+                excess -= size
+            ENVIRONMENTS.close_deleted(self.folder)
+
     def close(self) -> None:
         """Close the files that this process has open; they are opened again when the cache is used."""
         ENVIRONMENTS.close(self.folder)
@@ -139,11 +151,16 @@ class CachedGroup:
     @property
     def version(self) -> int:
         """Version of the last change applied, -1 for none."""
+        return self.record.version
+
+    @property
+    def record(self) -> Record:
+        """Version and extent of the group."""
         try:
             with self.read() as entries:
-                return entries.version
+                return entries.record
         except DamagedError:  # logged and deleted by read()
-            return EMPTY
+            return Record()
 
     @contextmanager
     def read(self) -> Iterator[CacheReader]:
@@ -191,6 +208,7 @@ class CachedGroup:
                         record = Record()
                     self._entries(transaction, record, entries, to_empty=reset)
                     record.version = version
+            record.spent = 0
             record.store(transaction)
             return record.version
 
@@ -226,6 +244,22 @@ class CachedGroup:
             return version
 
         return self._write(work)
+
+    def reserve(self, size: int) -> None:
+        """Prepare for ``size`` bytes, so that changes are not read again because the map has to grow for them."""
+        with self._environment() as environment:
+            environment.reserve(size)
+
+    def spend(self, size: int) -> None:
+        """Add the bytes that were read from the checkpoint because the cache did not have the group."""
+
+        def work(environment: Environment, transaction: "lmdb.Transaction[bytes]") -> int:  # noqa: ARG001 - as for others
+            record = Record.load(transaction)
+            record.spent += size
+            record.store(transaction)
+            return record.version
+
+        self._write(work)
 
     def _write(self, work: Callable[[Environment, "lmdb.Transaction[bytes]"], int]) -> int:
         try:

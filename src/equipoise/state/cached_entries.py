@@ -6,7 +6,8 @@ Stored keys and values, distinguished by the length of the stored key::
     511 bytes        an entry with a longer key: its first 495 bytes, 16 bytes of BLAKE2b of the whole key
                      -> length of the key (4 bytes, little-endian) | key | value
     496 bytes \xff   the record of the group
-                     -> version, number of entries, bytes of all keys and values (8 bytes each, little-endian)
+                     -> version, number of entries, bytes of all keys and values, bytes read past the cache
+                        (8 bytes each, little-endian)
 
 LMDB keys have at most 511 bytes. Long keys with a common head are neighbours, right behind the head itself, but among
 themselves ordered by their digests: a scan sorts them, so it holds the keys of one head in memory.
@@ -28,16 +29,27 @@ EMPTY = -1
 _DIGEST_BYTES = 16
 _STORED_LONG = HEAD_BYTES + _DIGEST_BYTES
 _RECORD_KEY = b"\xff" * (HEAD_BYTES + 1)
-_RECORD = struct.Struct("<qQQ")
+_RECORD = struct.Struct("<qQQQ")
 
 
 @dataclass(slots=True)
 class Record:
-    """Version and extent of a group, stored beside its entries."""
+    """Version and extent of a group, stored beside its entries.
+
+    Parameters
+    ----------
+    version
+        Version of the last change, -1 for none.
+    count, size_bytes
+        Number of entries, and bytes of all keys and values.
+    spent
+        Bytes of the checkpoint that were read to look up keys while the cache did not have this group.
+    """
 
     version: int = EMPTY
     count: int = 0
     size_bytes: int = 0
+    spent: int = 0
 
     @classmethod
     def load(cls, transaction: "lmdb.Transaction[bytes]") -> "Record":
@@ -51,7 +63,7 @@ class Record:
 
     def store(self, transaction: "lmdb.Transaction[bytes]") -> None:
         """Write the record."""
-        transaction.put(_RECORD_KEY, _RECORD.pack(self.version, self.count, self.size_bytes))
+        transaction.put(_RECORD_KEY, _RECORD.pack(self.version, self.count, self.size_bytes, self.spent))
 
 
 def write_entries(
@@ -96,7 +108,8 @@ class CacheReader:
 
     def __init__(self, transaction: "lmdb.Transaction[bytes]") -> None:
         self._transaction = transaction
-        record = Record.load(transaction)
+        self.record = record = Record.load(transaction)
+        """Version and extent of the group."""
         self.version = record.version
         """Version of the last change, -1 for none."""
         self.count = record.count

@@ -1,18 +1,26 @@
-"""Bring the local cache of a key group up to the version that a batch starts from."""
+"""Bring the local cache of a key group up to the version that a batch starts from, or read past it.
 
+If the cache lacks a group from its beginning on, as after a restart, filling it means to read all its files. A batch
+that needs few keys reads only these: see ``SparseReader``. The cache of a group is filled once as many bytes were read
+for single keys as the files of the group have, or down to half as many: the share is drawn by the group's name, so
+that groups with the same load are not filled in the same batch. In the end, at most about twice the bytes were read.
+"""
+
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from equipoise.errors import DamagedError
 from equipoise.state.cache import CachedGroup
 from equipoise.state.cached_entries import CacheReader
-from equipoise.state.commit import Change
+from equipoise.state.commit import Change, Snapshot
 from equipoise.state.group_table import Chain
-from equipoise.state.section_reader import SectionReader
-from equipoise.state.sections import Section
+from equipoise.state.section_reader import WHOLE_BYTES, SectionReader
+from equipoise.state.sections import FRAME_BYTES, Section
+from equipoise.state.sparse_reader import SparseReader
 
 RECENT = 4
 """Latest changes of a group that are sent to a task; a task whose cache is further behind reads the log."""
@@ -49,7 +57,32 @@ class Recent(msgspec.Struct, frozen=True, array_like=True):
 _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Recent)
 
 
+SPARSE_BYTES = FRAME_BYTES
+"""Bytes of the files of a group up to which it is read whole, in place of single keys."""
+
 _TRIES = 10
+_UNPACKED = 4  # expected bytes in the cache for each byte of a file, which is compressed
+
+
+def reading_some(
+    cached: CachedGroup, recent: Recent | None, sections: SectionReader, chain: Callable[[], Chain], stack: ExitStack
+) -> CacheReader | SparseReader:
+    """Open a group for reading single keys; where the cache has nothing to start from, read past it, see above."""
+    missing = _missing(cached, recent, chain)
+    budget = missing.size * _share(cached.group_id) - missing.spent
+    if recent is None or not missing.is_all or missing.size <= SPARSE_BYTES or budget <= 0:
+        return _filled(cached, recent, sections, chain, stack, missing)
+    reader = SparseReader(
+        recent.version,
+        missing.sections,
+        sections,
+        cached.tag,
+        budget=budget,
+        fill=lambda inner: reading(cached, recent, sections, chain, inner),
+        spent=cached.spend,
+    )
+    stack.callback(reader.close)
+    return reader
 
 
 def reading(
@@ -73,46 +106,115 @@ def reading(
     stack
         Closes the reader.
     """
+    return _filled(cached, recent, sections, chain, stack, _missing(cached, recent, chain))
+
+
+def _filled(
+    cached: CachedGroup,
+    recent: Recent | None,
+    sections: SectionReader,
+    chain: Callable[[], Chain],
+    stack: ExitStack,
+    missing: "_Missing",
+) -> CacheReader:
     wanted = -1 if recent is None else recent.version
     for _ in range(_TRIES):
-        _catch_up(cached, recent, sections, chain)
+        _fill(cached, missing, sections)
         with ExitStack() as attempt:
             try:
                 reader = attempt.enter_context(cached.read())
+                if reader.version == wanted:
+                    stack.push(attempt.pop_all())
+                    return reader
             except DamagedError:
-                continue  # the cache was deleted, and is rebuilt from the checkpoint
-            if reader.version == wanted:
-                stack.push(attempt.pop_all())
-                return reader
+                pass  # the cache was deleted, and is rebuilt from the checkpoint
+        missing = _missing(cached, recent, chain)
     raise DamagedError(
         f"the cache of key group {cached.group_id} does not reach version {wanted} in {_TRIES} attempts: another "
         "process changes it; give the query its own cache folder (cache=)"
     )
 
 
-def _catch_up(cached: CachedGroup, recent: Recent | None, sections: SectionReader, chain: Callable[[], Chain]) -> None:
-    have = cached.version
+class _Missing(NamedTuple):
+    """The sections that a cache lacks.
+
+    Parameters
+    ----------
+    have
+        Version of the cache.
+    spent
+        Bytes that were read past it.
+    snapshot, changes
+        What follows; a snapshot replaces what the cache has.
+    """
+
+    have: int
+    spent: int = 0
+    snapshot: Snapshot | None = None
+    changes: list[Change] = []  # noqa: RUF012 - never changed
+
+    @property
+    def sections(self) -> list[Section]:
+        """The sections, oldest first."""
+        return list(Chain(self.snapshot, self.changes).sections())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sections."""
+        return sum(section.length for section in self.sections)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the sections are the whole state, so that the cache does not help."""
+        return self.have < 0 or self.snapshot is not None or (bool(self.changes) and self.changes[0].section.reset)
+
+
+def _missing(cached: CachedGroup, recent: Recent | None, chain: Callable[[], Chain]) -> _Missing:
+    """Find what the cache lacks; one that is ahead is emptied."""
+    record = cached.record
+    have = record.version
     if recent is None or have > recent.version:
         if have >= 0:
             cached.replace(-1, ())
         have = -1
     if recent is None or have == recent.version:
-        return
+        return _Missing(have)
+    snapshot = None
     if recent.before <= have or (recent.changes and recent.changes[0].section.reset):
         changes = recent.changes
     else:
         whole = chain()
-        if whole.snapshot is not None and have < whole.snapshot.version:
-            cached.replace(whole.snapshot.version, _Entries(sections, whole.snapshot.section, cached.tag, alone=True))
-            have = whole.snapshot.version
         changes = whole.changes
-    missing = [change for change in changes if change.version > have]
-    alone = len(missing) > 1
-    fetched = [list(_Entries(sections, change.section, cached.tag, alone=alone)) for change in missing]
+        if whole.snapshot is not None and have < whole.snapshot.version:
+            snapshot = whole.snapshot
+    since = snapshot.version if snapshot else have
+    return _Missing(have, record.spent, snapshot, [change for change in changes if change.version > since])
+
+
+def _fill(cached: CachedGroup, missing: _Missing, sections: SectionReader) -> None:
+    """Apply what the cache lacks. Up to some MiB are read before the cache is locked, more while it is."""
+    have, tag = missing.have, cached.tag
+    if missing.size > WHOLE_BYTES:
+        cached.reserve(missing.size * _UNPACKED)
+    if missing.snapshot is not None:
+        cached.replace(missing.snapshot.version, _Entries(sections, missing.snapshot.section, tag, alone=True))
+        have = missing.snapshot.version
+    found = [_Entries(sections, change.section, tag, alone=len(missing.changes) > 1) for change in missing.changes]
+    if not found:
+        return
+    at_once = sum(change.section.length for change in missing.changes) <= WHOLE_BYTES
     cached.apply(
-        [(change.version, change.section.reset, read) for change, read in zip(missing, fetched, strict=True)],
+        [
+            (change.version, change.section.reset, list(entries) if at_once else entries)
+            for change, entries in zip(missing.changes, found, strict=True)
+        ],
         expected=have,
     )
+
+
+def _share(group: str) -> float:
+    """Share of the bytes of a group, from a half to all, after which its cache is filled."""
+    return (1 + zlib.crc32(group.encode()) / 2**32) / 2
 
 
 class _Entries:

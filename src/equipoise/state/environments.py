@@ -24,7 +24,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import lmdb
@@ -53,6 +53,8 @@ READERS = 126
 
 LOCK_BYTES = 192 + (READERS - 1) * 64
 """Length of ``lock.mdb`` in LMDB: a head and a slot for each reader, 64 bytes each; two pages."""
+
+_MAP_STEP = 1 << 20  # bytes; a map consists of whole pages
 
 DAMAGE = (
     lmdb.CorruptedError,
@@ -119,6 +121,11 @@ class Environment:
         """Double the map."""
         self.resize(2 * self._lmdb.info()["map_size"])
 
+    def reserve(self, size: int) -> None:
+        """Grow the map to at least ``size`` bytes; this takes address space, not disk."""
+        if self._lmdb.info()["map_size"] < size:
+            self.resize(-(-size // _MAP_STEP) * _MAP_STEP)
+
     def resize(self, map_size: int) -> None:
         """Resize the map to ``map_size`` bytes; 0 adopts the size that another process has set."""
         with self._gate:
@@ -182,12 +189,28 @@ class Environments:
                 self._open.move_to_end(path)
             environment.users += 1
         try:
+            os.utime(path)  # for ``last_used``
             yield environment
         finally:
             with self._lock:
                 environment.users -= 1
                 if environment.retired and not environment.users:
                     environment.close()
+
+    def last_used(self, folder: Path) -> list[tuple[int, int, str]]:
+        """Time of the last use in nanoseconds, bytes and name of each environment of ``folder``, of all processes."""
+        found = []
+        for path in (folder / "groups").iterdir():
+            with suppress(FileNotFoundError):  # another process deletes it
+                found.append((path.stat().st_mtime_ns, (path / "data.mdb").stat().st_size, path.name))
+        return sorted(found)
+
+    def close_deleted(self, folder: Path) -> None:
+        """Close the environments of ``folder`` that another process has deleted, so that their disk space is free."""
+        with self._lock:
+            for path in [path for path in self._open if path.parent.parent == folder]:
+                if not self._open[path].current:
+                    self._retire(path)
 
     def discard(self, folder: Path, name: str) -> None:
         """Delete the environment ``name`` of ``folder``; its present users keep their open copy."""

@@ -3,7 +3,8 @@
 A group is due for a snapshot when its changes are larger than its last snapshot, so that snapshots never cost more than
 changes, however large the state is. It is also due when its oldest change is many versions old: a file of changes is
 kept as long as one group needs its part, and a chain of many files takes long to read. A batch writes few snapshots, so
-that groups that become due together are spread over several batches.
+that groups that become due together are spread over several batches. The first batch of a run, whose caches are empty,
+writes only those that are twice overdue.
 """
 
 from collections import Counter
@@ -21,6 +22,9 @@ SMALLEST_BYTES = 64 * 1024
 
 MOST_VERSIONS = 200
 """Versions from a group's oldest change to the last version of all groups after which the group is due."""
+
+PATIENCE = 2
+"""How much overdue a group must be for a snapshot in the first batch of a run, which would read it whole for that."""
 
 _GROUPS_A_BATCH = 16  # a batch writes snapshots of at most one in so many groups
 
@@ -146,10 +150,18 @@ class GroupTable:
                 idle.add(path)
 
 
-def due_snapshots(table: GroupTable) -> frozenset[str]:
-    """Names of the groups to write a snapshot of, the most overdue first."""
+def due_snapshots(table: GroupTable, patience: float = 1) -> frozenset[str]:
+    """Names of the groups to write a snapshot of, the most overdue first.
+
+    Parameters
+    ----------
+    table
+        The groups.
+    patience
+        Multiple of the limits of size and age from which on a group is written.
+    """
     overdue = {group: _overdue(table, group) for group in table.chains}
-    due = sorted((group for group in overdue if overdue[group] >= 1), key=lambda group: (-overdue[group], group))
+    due = sorted((group for group in overdue if overdue[group] >= patience), key=lambda group: (-overdue[group], group))
     return frozenset(due[: max(1, -(-len(table.chains) // _GROUPS_A_BATCH))])
 
 

@@ -14,24 +14,26 @@ Byte layout, integers little-endian::
     6   1  1 if the group is emptied before these entries, else 0
     7   1  g, length of the name of the group
     8   g  name of the group, ASCII
-    .   .  frames
-    .   8  0: no more frames
+    .   .  frames: zstd of a MessagePack list of [key, value], both bytes; the value nil stands for a deletion
+    .   x  index: MessagePack list of the frames, see ``IndexedFrame``
+    .   8  x, length of the index
     .   8  number of entries
+    .   4  CRC-32 of the index and the two numbers after it
     .   4  CRC-32 of all bytes of the section before it
 
-    frame
-    0   8  n, length of its content
-    8   8  length of its content before compression
-    16  n  content: zstd of a MessagePack list of [key, value], both bytes; the value nil stands for a deletion
+A reader of a few keys reads the end of a section, and of the frames only those that may hold the keys. The index has
+the range of keys, a filter of keys and a checksum for each frame. The last four bytes are also in the commit log, so
+the index is known to be that of this section.
 
-A section ends in its checksum in every format version, so damage is never mistaken for a newer format. The head of the
+A section ends in its checksum in every format version, so damage is never mistaken for another format. The head of the
 file identifies it to other tools; a section contains everything that is needed to read it.
 """
 
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sized
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -41,13 +43,14 @@ from numpy.typing import NDArray
 
 from equipoise.errors import DamagedError, UnknownFormatError
 from equipoise.state.entry_columns import HEAD_BYTES, EntryColumns, Frame, Pair, frame_bytes, read_frame
+from equipoise.state.key_filters import PREFIX_BYTES, filter_of, may_hold, numbers_of, probe_of
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CHANGES, SNAPSHOT = 1, 2
 """Kinds of files."""
 
-FRAME_BYTES = 4 * 1024 * 1024
-"""Bytes of keys and values after which a frame is closed; bounds the memory for a group of any size."""
+FRAME_BYTES = 128 * 1024
+"""Bytes of keys and values after which a frame is closed: what is read for a single key."""
 
 FILE_HEAD_BYTES = 11
 """Bytes of a file before its first section."""
@@ -55,16 +58,21 @@ FILE_HEAD_BYTES = 11
 MOST_FRAME_BYTES = 2**34
 """Largest length of a frame before compression: MessagePack bounds a key and a value to 4 GiB each."""
 
-LEAST_SECTION_BYTES = 28
+LEAST_SECTION_BYTES = 33
 """Length of a section without a name and without frames."""
 
-_AT_ONCE = 16 * FRAME_BYTES  # memory for a longer frame is allocated as it is read, not by the length in its head
+TAIL_BYTES = 24
+"""Bytes of a section after its index."""
+
+_AT_ONCE = 64 << 20  # memory for a longer frame is allocated as it is read, not by the length in its head
 _FILE_MAGIC, _SECTION_MAGIC = b"EQPSTATE", b"SECT"
-_SECTION_HEAD, _FRAME_HEAD, _SECTION_TAIL = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<QQI")
+_SECTION_HEAD, _COUNTS, _CHECKSUMS = struct.Struct("<4sHBB"), struct.Struct("<QQ"), struct.Struct("<II")
 _CODEC = pa.Codec("zstd", 1)
 _Entries = list[Pair]
 _SizedContent = TypeVar("_SizedContent", bound=Sized)
 _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Entries)
+Decode = Callable[[pa.Buffer | bytes], _SizedContent]
+"""Makes entries of the content of a frame."""
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True):
@@ -90,6 +98,71 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     checksum: int
     count: int
     reset: bool
+
+
+class IndexedFrame(msgspec.Struct, frozen=True, array_like=True):
+    """A frame, as the index of its section has it.
+
+    Parameters
+    ----------
+    first, last
+        Least and greatest of the first nine bytes of its keys: the space of the entry and its fingerprint or time.
+    length, raw_length
+        Number of its bytes, and before compression.
+    count
+        Number of entries.
+    checksum
+        CRC-32 of its bytes.
+    filter
+        Bloom filter of the first nine bytes of its keys, see ``key_filters``.
+    """
+
+    first: bytes
+    last: bytes
+    length: int
+    raw_length: int
+    count: int
+    checksum: int
+    filter: bytes
+
+
+_INDEX = msgspec.msgpack.Decoder(list[IndexedFrame])
+
+
+class SectionIndex:
+    """The frames of a section.
+
+    Parameters
+    ----------
+    frames
+        Frames in the order of the file.
+    end
+        Byte of the section after the last frame.
+    """
+
+    def __init__(self, frames: list[IndexedFrame], end: int) -> None:
+        self.frames, self.end = frames, end
+        self.start = end - sum(frame.length for frame in frames)
+        """Byte of the section at which the first frame begins."""
+        self.starts = list(accumulate((frame.length for frame in frames), initial=self.start))
+        """Byte of the section at which each frame begins, and ``end``."""
+        self._order = sorted(range(len(frames)), key=lambda place: frames[place].first)
+        self._firsts = [frames[place].first for place in self._order]
+        self._lasts = list(accumulate((frames[place].last for place in self._order), max))
+
+    def holding(self, prefix: bytes) -> Iterator[int]:
+        """Numbers of the frames that may have keys with these first nine bytes; few others are among them."""
+        probe = probe_of(prefix)
+        for at in range(bisect_right(self._firsts, prefix) - 1, -1, -1):
+            if self._lasts[at] < prefix:
+                return
+            frame = self.frames[self._order[at]]
+            if frame.last >= prefix and may_hold(frame.filter, probe):
+                yield self._order[at]
+
+    def within(self, space: bytes) -> list[int]:
+        """Numbers of the frames that have keys which begin with ``space``, one byte, in the order of their keys."""
+        return [at for at in self._order if self.frames[at].first[:1] <= space <= self.frames[at].last[:1]]
 
 
 class Writable(Protocol):
@@ -135,36 +208,47 @@ class SectionWriter:
         reset
             Whether the group is emptied before these entries.
         """
-        name, start, count = group.encode("ascii"), self._offset, 0
+        name, start = group.encode("ascii"), self._offset
         self._checksum = 0
         self._write(_SECTION_HEAD.pack(_SECTION_MAGIC, FORMAT_VERSION, reset, len(name)) + name)
-        frame: _Entries = []
+        frames: list[IndexedFrame] = []
+        pairs: _Entries = []
         filled = 0
         for entry in entries:
             if isinstance(entry, EntryColumns):
-                count += len(entry)
-                for part in _frames_of(entry):
-                    self._write_frame(frame_bytes(part))
+                frames += map(self._write_columns, _frames_of(entry))
                 continue
             key, value = entry
-            frame.append((key, value))
+            pairs.append((key, value))
             filled += len(key) + (0 if value is None else len(value))
             if filled >= FRAME_BYTES:
-                self._write_frame(_ENCODER.encode(frame))
-                count += len(frame)
-                frame, filled = [], 0
-        if frame:
-            self._write_frame(_ENCODER.encode(frame))
-            count += len(frame)
-        self._write(_SECTION_TAIL.pack(0, count, 0)[:-4])
+                frames.append(self._write_pairs(pairs))
+                pairs, filled = [], 0
+        if pairs:
+            frames.append(self._write_pairs(pairs))
+        count, index = sum(frame.count for frame in frames), _ENCODER.encode(frames)
+        index += _COUNTS.pack(len(index), count)
+        self._write(index + struct.pack("<I", zlib.crc32(index)))
         checksum = self._checksum
         self._write(struct.pack("<I", checksum))
         return Section(self._path, start, self._offset - start, checksum, count, reset)
 
-    def _write_frame(self, raw: bytes | NDArray[np.uint8]) -> None:
+    def _write_pairs(self, pairs: _Entries) -> IndexedFrame:
+        prefixes = {key[:PREFIX_BYTES] for key, _ in pairs}
+        filtered = filter_of(numbers_of(prefixes))
+        return self._write_frame(_ENCODER.encode(pairs), min(prefixes), max(prefixes), len(pairs), filtered)
+
+    def _write_columns(self, columns: EntryColumns) -> IndexedFrame:
+        marks = columns.fingerprints
+        first, last = (b"\x00" + int(mark).to_bytes(8, "big") for mark in (marks.min(), marks.max()))
+        return self._write_frame(frame_bytes(columns), first, last, len(columns), filter_of(marks))
+
+    def _write_frame(
+        self, raw: bytes | NDArray[np.uint8], first: bytes, last: bytes, count: int, filtered: bytes
+    ) -> IndexedFrame:
         content = _CODEC.compress(raw, asbytes=True)
-        self._write(_FRAME_HEAD.pack(len(content), len(raw)))
         self._write(content)
+        return IndexedFrame(first, last, len(content), len(raw), count, zlib.crc32(content), filtered)
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
@@ -182,17 +266,88 @@ def read_section(data: bytes, section: Section) -> Iterator[Pair]:
     section
         Location and checksum, from the writer.
     """
-    return chain.from_iterable(_frames(data, section, _checked_head(data, section), _DECODER.decode))
+    return chain.from_iterable(_frames(data, section, decode_pairs))
 
 
 def read_frames(data: bytes, section: Section, tag: int) -> Iterator[Frame]:
     """Entries of ``section`` as columns, those of other tags than ``tag`` as pairs; see ``read_section``."""
+    return _frames(data, section, decode_columns(tag))
 
-    def decoded(raw: pa.Buffer | bytes) -> Frame:
+
+def decode_pairs(raw: pa.Buffer | bytes) -> _Entries:
+    """Entries of the content of a frame."""
+    return _DECODER.decode(raw)
+
+
+def decode_columns(tag: int) -> Callable[[pa.Buffer | bytes], Frame]:
+    """Return the function that makes columns of the entries of ``tag`` in a frame."""
+
+    def decode(raw: pa.Buffer | bytes) -> Frame:
         frame = read_frame(raw, tag)
         return Frame.of(_DECODER.decode(raw), tag) if frame is None else frame
 
-    return _frames(data, section, _checked_head(data, section), decoded)
+    return decode
+
+
+def index_length(data: bytes) -> int:
+    """Length of the index of a section that ends with ``data``, and of what follows the index."""
+    return int(_COUNTS.unpack_from(data, len(data) - TAIL_BYTES)[0]) + TAIL_BYTES
+
+
+def read_index(data: bytes, section: Section) -> SectionIndex | None:
+    """Return the index of ``section``, given its last bytes; ``None`` if they do not fit the section.
+
+    Parameters
+    ----------
+    data
+        At least as many of the last bytes as ``index_length`` says.
+    section
+        Location and checksum.
+    """
+    at = len(data) - TAIL_BYTES
+    length, count = _COUNTS.unpack_from(data, at)
+    index_checksum, checksum = _CHECKSUMS.unpack_from(data, at + _COUNTS.size)
+    known = memoryview(data)[max(0, at - length) : at + _COUNTS.size]
+    if (checksum, count) != (section.checksum, section.count) or zlib.crc32(known) != index_checksum:
+        return None
+    try:
+        index = SectionIndex(_INDEX.decode(known[: -_COUNTS.size]), section.length - TAIL_BYTES - length)
+    except ValueError:  # from msgspec
+        return None
+    frames = index.frames
+    is_sound = all(frame.length >= 0 and 0 <= frame.raw_length <= MOST_FRAME_BYTES for frame in frames)
+    is_sound = is_sound and index.start >= _SECTION_HEAD.size and sum(frame.count for frame in frames) == count
+    return index if is_sound else None
+
+
+def decoded(
+    content: bytes | memoryview, frame: IndexedFrame, section: Section, decode: Decode[_SizedContent]
+) -> _SizedContent:
+    """Entries of a frame, after its checksum is verified.
+
+    Parameters
+    ----------
+    content
+        Bytes of the frame.
+    frame, section
+        Where they are from.
+    decode
+        Makes the entries.
+    """
+    found = zlib.crc32(content)
+    if len(content) != frame.length or found != frame.checksum:
+        raise damaged(
+            section,
+            f"a frame has {len(content)} bytes with the checksum {found:08x}, its index has {frame.length} bytes with "
+            f"{frame.checksum:08x}",
+        )
+    try:
+        entries = decode(_decompressed(memoryview(content), frame.raw_length))
+    except (OSError, ValueError) as error:  # from zstd, Arrow and msgspec
+        raise damaged(section, f"a frame cannot be read ({error})") from error
+    if len(entries) != frame.count:
+        raise damaged(section, f"a frame has {len(entries)} entries, its index has {frame.count}")
+    return entries
 
 
 def _frames_of(columns: EntryColumns) -> Iterator[EntryColumns]:
@@ -205,11 +360,11 @@ def _frames_of(columns: EntryColumns) -> Iterator[EntryColumns]:
         yield columns.taken(slice(first, last))
 
 
-def _checked_head(data: bytes, section: Section) -> int:
-    """Verify the bytes of a section; return where its frames begin."""
+def verify(data: bytes, section: Section) -> SectionIndex:
+    """Verify all bytes of a section; return its index."""
     if len(data) != section.length or len(data) < LEAST_SECTION_BYTES:
         raise damaged(section, f"it has {len(data)} bytes")
-    _, count, checksum = _SECTION_TAIL.unpack_from(data, len(data) - _SECTION_TAIL.size)
+    _, checksum = _CHECKSUMS.unpack_from(data, len(data) - _CHECKSUMS.size)
     found = zlib.crc32(memoryview(data)[:-4])
     if not found == checksum == section.checksum:
         raise damaged(section, f"its bytes have the checksum {found:08x}, its tail has {checksum:08x}")
@@ -221,30 +376,19 @@ def _checked_head(data: bytes, section: Section) -> int:
             f"the section at byte {section.offset} of {section.path} has format {version}, this release reads format "
             f"{FORMAT_VERSION}; run the query with the release that wrote it"
         )
+    _, count = _COUNTS.unpack_from(data, len(data) - TAIL_BYTES)
     if (count, reset) != (section.count, section.reset):
         raise damaged(section, f"its head and tail have {count} entries, reset {reset}")
-    return int(_SECTION_HEAD.size + name_length)
+    index = read_index(data, section)
+    if index is None or index.start != _SECTION_HEAD.size + name_length:
+        raise damaged(section, "its index does not fit it")
+    return index
 
 
-def _frames(
-    data: bytes, section: Section, at: int, decode: Callable[[pa.Buffer | bytes], _SizedContent]
-) -> Iterator[_SizedContent]:
-    view, end, count = memoryview(data), len(data) - _SECTION_TAIL.size, 0
-    while at < end:
-        length, raw_length = _FRAME_HEAD.unpack_from(data, at)
-        at += _FRAME_HEAD.size + length
-        if at > end:
-            raise damaged(section, f"a frame of {length} bytes does not fit")
-        if raw_length > MOST_FRAME_BYTES:
-            raise damaged(section, f"a frame of {raw_length} bytes before compression, above {MOST_FRAME_BYTES}")
-        try:
-            entries = decode(_decompressed(view[at - length : at], raw_length))
-        except (OSError, ValueError) as error:  # from zstd, Arrow and msgspec
-            raise damaged(section, f"a frame cannot be read ({error})") from error
-        count += len(entries)
-        yield entries
-    if at != end or count != section.count:
-        raise damaged(section, f"its frames have {count} entries")
+def _frames(data: bytes, section: Section, decode: Decode[_SizedContent]) -> Iterator[_SizedContent]:
+    index, view = verify(data, section), memoryview(data)
+    pieces = (view[start:end] for start, end in pairwise(index.starts))
+    return (decoded(piece, frame, section, decode) for piece, frame in zip(pieces, index.frames, strict=True))
 
 
 def _decompressed(content: memoryview, raw_length: int) -> pa.Buffer | bytes:

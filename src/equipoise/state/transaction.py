@@ -9,8 +9,8 @@ import numpy as np
 
 from equipoise.state.byte_columns import ByteColumn, joined
 from equipoise.state.cached_blocks import BlockReader
-from equipoise.state.entries import entry_key, entry_prefix
 from equipoise.state.entry_columns import EntryColumns, Flags, Pair, Unsigned, concatenated
+from equipoise.state.sparse_reader import SparseReader, found_one_by_one
 
 
 class GroupReader(Protocol):
@@ -99,11 +99,8 @@ class GroupTransaction:
         fingerprints, keys
             Fingerprints and grouping keys.
         """
-        if self._new or not isinstance(self._reader, BlockReader) or self._reader.tag != tag:
-            entries = zip(fingerprints.view(np.int64).tolist(), keys.strings(), strict=True)
-            found = self.get_many([entry_key(entry_prefix(*each), tag) for each in entries])
-            exists = np.fromiter((value is not None for value in found), np.bool_, len(found))
-            return ByteColumn.of([value or b"" for value in found]), exists
+        if self._new or not isinstance(self._reader, BlockReader | SparseReader) or self._reader.tag != tag:
+            return found_one_by_one(self.get_many, tag, fingerprints, keys)
         values, exists = self._reader.find(fingerprints, keys)
         for stored in self._stored:
             places = stored.places_of(fingerprints, keys)

@@ -43,6 +43,7 @@ def microbatch(
     allocation: str = "level",
     policy: Policy | None = None,
     cache: str | None = None,
+    cacheBytes: int | None = None,  # noqa: N803 - as Spark names options
     retain: int = 10,
 ) -> StatefulStream:
     """Aggregate a stream whose micro-batches are planned before they run.
@@ -81,7 +82,7 @@ def microbatch(
         Whether map tasks reduce their own rows, so that only partial buffers are shuffled.
     allocation
         ``level`` (as the source planned), ``prompt`` (algorithm 3 in the map tasks) or ``hash``.
-    policy, cache, retain
+    policy, cache, cacheBytes, retain
         As for ``equipoise.spark.balance``.
 
     Returns
@@ -110,6 +111,7 @@ def microbatch(
         targetSeconds=seconds,
         combine="never",
         cache=cache,
+        cacheBytes=cacheBytes,
         retain=retain,
     )
     columns = schemas.arrow(outputStructType).names

@@ -61,6 +61,8 @@ class BatchSpec:
         without one.
     cache
         Folder for caches on the executors; ``None``: the machine's temporary folder.
+    cache_bytes
+        Bytes that the caches of a machine may take at the end of a task; ``None``: no bound.
     state_schema
         Arrow schema of the state of a vectorised processor.
     initial
@@ -94,6 +96,7 @@ class BatchSpec:
     output_schema: pa.Schema
     timezone: str
     cache: str | None
+    cache_bytes: int | None = None
     state_schema: pa.Schema | None = None
     initial: bool = False
     visits_all: bool = False

@@ -38,7 +38,7 @@ from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.commit import Commit
 from equipoise.state.evolution import same_layout
 from equipoise.state.garbage import GarbageCollector
-from equipoise.state.group_table import GroupTable, due_snapshots
+from equipoise.state.group_table import PATIENCE, GroupTable, due_snapshots
 from equipoise.state.halves import PlannedBatch
 from equipoise.state.handle import VariableSpec, removed_tags
 from equipoise.state.log import SUMMARY_EVERY, CommitLog
@@ -76,16 +76,18 @@ class Engine(Generic[Rows]):
         self._clock = clock
         self._seconds = seconds
         self._progress: _Progress | None = None
+        self._has_committed = False
         self._delivered = -1  # last version that the sink took from this process
         self._running = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_progress", "_delivered", "_running"}
+        own = {"_progress", "_has_committed", "_delivered", "_running"}
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self._progress, self._delivered, self._running = None, -1, threading.Lock()
+        self._progress, self._has_committed, self._delivered = None, False, -1
+        self._running = threading.Lock()
 
     def __call__(self, rows: Rows, batch: int) -> None:
         """Run a micro-batch, or deliver it again."""
@@ -201,6 +203,7 @@ class Engine(Generic[Rows]):
             finally:
                 self._jobs.release()
             progress.commit(commit)
+            self._has_committed = True
         self._progress = progress
 
     def _run(self, progress: "_Progress", rows: Rows, version: int, planned: PlannedBatch) -> Commit:
@@ -246,7 +249,7 @@ class Engine(Generic[Rows]):
             recent={group: Recent.of(chain).to_bytes() for group, chain in progress.table.chains.items()},
             handover=Handover.between(progress.plan, plan),
             arrivals=arrivals(progress.plan, plan),
-            snapshots=due_snapshots(progress.table) if version else frozenset(),
+            snapshots=due_snapshots(progress.table, 1 if self._has_committed else PATIENCE) if version else frozenset(),
             dropped=progress.last.dropped if version else [],
             variables=settings.variables,
             removed_tags=settings.removed - progress.removed,
@@ -257,6 +260,7 @@ class Engine(Generic[Rows]):
             timezone=settings.query.timezone,
             worker=settings.query.worker,
             cache=settings.options.cache,
+            cache_bytes=settings.options.cacheBytes,
             state_schema=settings.query.code.state_arrow,
             initial=not version,
             visits_all=bool(version and settings.query.visit_every and version % settings.query.visit_every == 0),

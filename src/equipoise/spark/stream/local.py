@@ -114,7 +114,7 @@ class LocalQuery(Overridable):
         Event-time column and delay, in milliseconds or as text like ``"10 minutes"``.
     initialState
         Rows with the key columns for ``handleInitialState`` when the query is created.
-    numPartitions, placement, policy, look, orderBy, tailGroups, combine, retain
+    numPartitions, placement, policy, look, orderBy, tailGroups, combine, cacheBytes, retain
         As for ``equipoise.spark.balance``.
     cache
         Folder for caches; default below the checkpoint if that is local.
@@ -171,6 +171,7 @@ class LocalQuery(Overridable):
         tailGroups: int = 256,  # noqa: N803 - as for ``balance``
         combine: CombineMode = "auto",
         cache: str | None = None,
+        cacheBytes: int | None = None,  # noqa: N803 - as Spark names options
         retain: int = 10,
         clock: Callable[[], int] = wall_clock,
         batchRows: int = 10_000,  # noqa: N803 - as the others
@@ -191,6 +192,7 @@ class LocalQuery(Overridable):
             look=look,
             combine=combine,
             cache=cache or (None if "://" in storage.location else storage.at("cache")),
+            cacheBytes=cacheBytes,
             retain=retain,
         )
         schemas = LocalSchemas(timezone)

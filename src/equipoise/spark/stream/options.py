@@ -47,6 +47,9 @@ class StreamOptions:
         operators with a ``merge`` and without ``orderBy``. The state of a key stays whole.
     cache
         Local folder for the executors' caches; default the system's temporary folder.
+    cacheBytes
+        Bytes that the caches of a keyed operator may take on one machine; default no bound. The groups whose last use
+        is longest ago are deleted at the end of a task, and read from the checkpoint when they are needed again.
     retain
         Number of earlier versions of the state that stay readable.
     """
@@ -61,6 +64,7 @@ class StreamOptions:
     look: LookMode = "auto"
     combine: CombineMode = "auto"
     cache: str | None = None
+    cacheBytes: int | None = None  # noqa: N815 - as Spark names options
     retain: int = 10
 
     def __post_init__(self) -> None:
@@ -87,6 +91,8 @@ class StreamOptions:
             )
         checked_look(self.look)
         checked_combine(self.combine)
+        if self.cacheBytes is not None:
+            whole("cacheBytes", self.cacheBytes, 1)
         whole("retain", self.retain, 1)
 
     @property

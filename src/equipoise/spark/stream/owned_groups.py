@@ -13,7 +13,7 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.state.cache import GroupCache
 from equipoise.state.cached_blocks import BlockReader
 from equipoise.state.cached_entries import CacheReader
-from equipoise.state.catch_up import Recent, reading
+from equipoise.state.catch_up import Recent, reading, reading_some
 from equipoise.state.commit import Snapshot
 from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
 from equipoise.state.entry_columns import EntryColumns, Pair
@@ -22,6 +22,7 @@ from equipoise.state.log import CommitLog
 from equipoise.state.ownership import fingerprint_of
 from equipoise.state.section_reader import SectionReader
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
+from equipoise.state.sparse_reader import SparseReader
 from equipoise.state.timers import purge_expired
 from equipoise.state.transaction import EmptyReader, GroupTransaction
 from equipoise.storage import Storage, Written
@@ -37,7 +38,7 @@ class OpenGroup:
     number: int
     name: str
     view: GroupTransaction
-    reader: CacheReader | EmptyReader
+    reader: CacheReader | SparseReader | EmptyReader
     starts_anew: bool
     open: ExitStack
 
@@ -162,7 +163,7 @@ class OwnedGroups:
         if group.name in self._batch_spec.snapshots and not isinstance(group.reader, EmptyReader):
             if self._snapshots is None:
                 self._snapshots = self._writer("snapshots", SNAPSHOT)
-            section = self._snapshots.add(group.name, _content(group.reader))
+            section = self._snapshots.add(group.name, _content(_whole(group.reader)))
             failpoint("task.in-snapshot")
             manifest.snapshots[group.name] = Snapshot(group.reader.version, section)
 
@@ -178,7 +179,7 @@ class OwnedGroups:
         start = perf_counter()
         group = self._opened(number)
         self._moved_seconds += perf_counter() - start
-        self._moved_bytes += group.reader.size_bytes
+        self._moved_bytes += group.reader.size_bytes or 0  # known, as arriving state is read whole
         return group
 
     def _opened(self, number: int) -> OpenGroup:
@@ -188,11 +189,11 @@ class OwnedGroups:
             view, fingerprint = GroupTransaction(EmptyReader()), fingerprint_of(name)
             assert fingerprint is not None  # noqa: S101 - this tells the type checker
             with ExitStack() as reading_source:
-                self._moved_bytes += _copy(self._reader(source, reading_source), fingerprint_prefix(fingerprint), view)
+                self._moved_bytes += _copy(self._some(source, reading_source), fingerprint_prefix(fingerprint), view)
             failpoint("task.in-migration")
             return OpenGroup(number, name, view, EmptyReader(), True, ExitStack())
         with ExitStack() as stack:
-            reader = self._reader(name, stack)
+            reader = (self._reader if number in batch_spec.arrivals else self._some)(name, stack)
             view = GroupTransaction(reader)
             for fingerprint in batch_spec.handover.leaving.get(name, ()):
                 for key, value in list(view.scan(fingerprint_prefix(fingerprint))):
@@ -205,9 +206,16 @@ class OwnedGroups:
             return OpenGroup(number, name, view, reader, False, stack.pop_all())
 
     def _reader(self, name: str, stack: ExitStack) -> CacheReader:
+        return reading(self._cache.group(name), self._recent(name), self._sections, lambda: self._chain(name), stack)
+
+    def _some(self, name: str, stack: ExitStack) -> CacheReader | SparseReader:
+        """Open a group of which some keys are read."""
+        cached = self._cache.group(name)
+        return reading_some(cached, self._recent(name), self._sections, lambda: self._chain(name), stack)
+
+    def _recent(self, name: str) -> Recent | None:
         data = self._batch_spec.recent.get(name)
-        recent = None if data is None else Recent.from_bytes(data)
-        return reading(self._cache.group(name), recent, self._sections, lambda: self._chain(name), stack)
+        return None if data is None else Recent.from_bytes(data)
 
     def _chain(self, name: str) -> Chain:
         if self._table is None:
@@ -221,6 +229,10 @@ class OwnedGroups:
                     view.delete(each)
 
 
+def _whole(reader: CacheReader | SparseReader) -> CacheReader:
+    return reader.whole() if isinstance(reader, SparseReader) else reader
+
+
 def _content(reader: CacheReader) -> Iterator[Pair | EntryColumns]:
     """Yield all entries, in columns where the reader has them."""
     if not isinstance(reader, BlockReader):
@@ -231,7 +243,7 @@ def _content(reader: CacheReader) -> Iterator[Pair | EntryColumns]:
         yield frame.columns
 
 
-def _copy(reader: CacheReader, prefix: bytes, view: GroupTransaction) -> int:
+def _copy(reader: CacheReader | SparseReader, prefix: bytes, view: GroupTransaction) -> int:
     """Copy entries, and return their bytes."""
     size = 0
     for key, value in reader.scan(prefix):

@@ -89,6 +89,8 @@ def run_partition(batch_spec: BatchSpec, runner: Runner, batches: Iterator[pa.Re
         groups.finish(manifest)
         runner.close()
         manifest.outputs = outputs.finish()
+    if batch_spec.cache_bytes is not None:
+        cache.trim(batch_spec.cache_bytes)
     meter.report(manifest)
     manifest.seconds = time.perf_counter() - start
     failpoint("task.end")

@@ -23,6 +23,7 @@ from equipoise.spark.stream.load_meter import LoadMeter
 from equipoise.spark.stream.local_jobs import group_numbers
 from equipoise.spark.stream.outputs import FOLDER
 from equipoise.spark.stream.owned_groups import OwnedGroups
+from equipoise.state.cached_entries import Record
 from equipoise.state.commit import OutputFile
 from equipoise.state.entries import entry_key, entry_prefix, split_value, with_expiry
 from equipoise.state.ownership import Layout
@@ -231,11 +232,19 @@ class SimulatedGroup:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self._reader = MemoryReader(-1, {})
+        self._spent = 0
 
     @property
-    def version(self) -> int:
-        """Version of the copy."""
-        return self._reader.version
+    def record(self) -> Record:
+        """Version of the copy, and bytes that were read past it."""
+        return Record(self._reader.version, spent=self._spent)
+
+    def reserve(self, size: int) -> None:
+        """Do nothing: memory grows by itself."""
+
+    def spend(self, size: int) -> None:
+        """Add bytes that were read past the copy."""
+        self._spent += size
 
     @contextmanager
     def read(self) -> Iterator["MemoryReader"]:

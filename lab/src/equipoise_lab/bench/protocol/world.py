@@ -474,6 +474,7 @@ def _patched(world: World) -> Iterator[None]:
         mock.patch.object(group_table, "MOST_VERSIONS", 3),
         mock.patch.object(group_table, "_GROUPS_A_BATCH", 3),
         mock.patch.object(catch_up, "RECENT", 2),
+        mock.patch.object(catch_up, "SPARSE_BYTES", 0),
         mock.patch.object(sinks, "_COPIES", 1),
         mock.patch.object(owned_groups, "perf_counter", seconds),
         mock.patch.object(planning, "perf_counter", seconds),
