@@ -21,7 +21,7 @@ svg { width: 100%; height: auto; }
 """
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """Section of a page: heading, content as HTML, and anchor for links."""
 
     heading: str
@@ -29,7 +29,7 @@ class Section(NamedTuple):
     anchor: str = ""
 
 
-def as_page(title: str, introduction: str, sections: Iterable[Section]) -> str:
+def as_page(title: str, introduction: str, sections: Iterable[PageSection]) -> str:
     """Return a complete HTML page.
 
     Parameters
@@ -48,7 +48,7 @@ def as_page(title: str, introduction: str, sections: Iterable[Section]) -> str:
     )
 
 
-def _identity(section: Section) -> str:
+def _identity(section: PageSection) -> str:
     return f' id="{html.escape(section.anchor)}"' if section.anchor else ""
 
 

@@ -241,7 +241,7 @@ def test_nothing_is_planned_before_anything_was_measured():
 
 def test_a_plan_within_the_trigger_is_kept():
     plan = uniform_plan(4, 64)
-    decision = decide(Policy(trigger=2.0), plan, skewed())
+    decision = decide(Policy(threshold=2.0), plan, skewed())
     assert (decision.action, decision.reason) == ("keep", "imbalance 1.714 is within 200% of the bound 1.000")
 
 

@@ -19,7 +19,7 @@ def test_the_smaller_of_two_budgets_counts():
         ({"planner": KIP}, "planner must be a Planner or its name"),
         ({"load": "bytes"}, "load must be one of"),
         ({"decay": 1.0}, "decay"),
-        ({"trigger": -0.1}, "trigger"),
+        ({"threshold": -0.1}, "threshold"),
         ({"minimum_gain": -0.1}, "minimum_gain"),
         ({"minimum_gain": 0.6, "hysteresis": 0.4}, "must add up to less than 1"),
         ({"minimum_interval": 0}, "minimum_interval"),
@@ -37,4 +37,4 @@ def test_a_policy_that_cannot_be_followed_is_refused(options, complaint):
 def test_limits_that_are_set_hold_for_batches_that_were_seen_too_whatever_their_value():
     assert Policy().limits(seen=False) == (0.08, 0.08)
     assert Policy().limits(seen=True) == (0.02, 0.01)
-    assert Policy(trigger=0.08, minimum_gain=0.08).limits(seen=True) == (0.08, 0.08)
+    assert Policy(threshold=0.08, minimum_gain=0.08).limits(seen=True) == (0.08, 0.08)

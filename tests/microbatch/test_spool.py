@@ -25,7 +25,7 @@ from equipoise.microbatch import spool as module
 from equipoise.microbatch.dead_letters import DeadLetter
 from equipoise.microbatch.frames import frame
 from equipoise.microbatch.record_lines import add_records, line_of, records
-from equipoise.microbatch.spool import Section, Spool, Tasks, Tuples
+from equipoise.microbatch.spool import Spool, SpoolSection, Tasks, Tuples
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
 
@@ -411,7 +411,13 @@ def test_frames_of_the_right_checksum_and_another_content_are_reported(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "section", [Section(2**62, 10, 0, 0), Section(0, 2**62, 0, 0), Section(-5, 10, 0, 0), Section(0, -1, 0, 0)]
+    "section",
+    [
+        SpoolSection(2**62, 10, 0, 0),
+        SpoolSection(0, 2**62, 0, 0),
+        SpoolSection(-5, 10, 0, 0),
+        SpoolSection(0, -1, 0, 0),
+    ],
 )
 def test_absurd_lengths_are_reported_before_memory_is_taken(tmp_path, claimed, section):
     spool = claimed(tmp_path)

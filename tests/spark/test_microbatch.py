@@ -20,9 +20,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from equipoise import InvalidArgumentError, MismatchError
 from equipoise.microbatch.spool import BUCKET, SPLIT, Spool, Tasks
 from equipoise.spark import Aggregator, microbatch, read_batches, register
+from equipoise.spark.prompt.map_reduce import ALLOCATIONS, MapReduce
 from equipoise.spark.prompt.source import PlannedReader
 from equipoise.spark.prompt.spool_client import SpoolClient
-from equipoise.spark.prompt.stages import ALLOCATIONS, Stages
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER
 from equipoise.spark.rows.keyed_frames import PartialBuffer
 from equipoise.spark.stream.starting import _Reporting
@@ -494,7 +494,7 @@ class CountKeys(Count):
 @pytest.mark.parametrize("combine", [True, False])
 def test_a_task_that_is_repeated_sends_the_same(combine):
     """Spark takes other rows of a repeated task for a failure."""
-    stages, batch_spec = Stages(CountKeys(), BUFFER, combine=combine), _batch_spec()
+    map_reduce, batch_spec = MapReduce(CountKeys(), BUFFER, combine=combine), _batch_spec()
     keys = [1, 1, 1, 2, 3, 3]
     block = pa.record_batch(
         {
@@ -507,9 +507,9 @@ def test_a_task_that_is_repeated_sends_the_same(combine):
     )
 
     def sent():
-        mapped = list(stages._map_task(batch_spec, 2)(iter([block])))
+        mapped = list(map_reduce._map_task(batch_spec, 2)(iter([block])))
         both = pa.Table.from_batches(mapped * 2).sort_by("key").combine_chunks().to_batches()
-        return mapped, list(stages._reduce_task(batch_spec)(iter(both)))
+        return mapped, list(map_reduce._reduce_task(batch_spec)(iter(both)))
 
     first, again = sent(), sent()
     assert first == again

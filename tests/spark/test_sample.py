@@ -5,12 +5,12 @@ from pyspark.sql import functions as F
 from equipoise import InvalidArgumentError, fingerprint
 from equipoise.spark.batch.key_loads import LISTED
 from equipoise.spark.batch.options import BatchOptions
-from equipoise.spark.batch.sample import Rows, resolve_weight, take_sample
+from equipoise.spark.batch.sample import WeightedRows, resolve_weight, take_sample
 from equipoise.spark.rows.keys import resolve_key
 
 
 def sampled(df, key="k", weight=None, *, slots=2, partitions=4, **options):
-    rows = Rows(df, resolve_key(df, key), resolve_weight(df, weight))
+    rows = WeightedRows(df, resolve_key(df, key), resolve_weight(df, weight))
     return take_sample(rows, BatchOptions(**options), partitions, slots)
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pyarrow.fs
 import pytest
 
-from equipoise.state.commit import Commit, Snapshot
+from equipoise.state.commit import Commit, GroupSnapshot
 from equipoise.state.fencing import claim
 from equipoise.state.log import CommitLog
 from equipoise.state.sections import CHANGES, SNAPSHOT, SectionWriter
@@ -127,7 +127,7 @@ class Hand:
 
     def snapshot(self, table, group, section):
         """A snapshot of a group as it is at ``table``."""
-        return Snapshot(table.chains[group].version, section)
+        return GroupSnapshot(table.chains[group].version, section)
 
     def batch(self, table, changes, *, reset=(), snapshots=(), dropped=()):
         """The next version: ``changes`` by group, and snapshots of some groups as they are at ``table``."""

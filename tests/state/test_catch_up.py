@@ -13,7 +13,7 @@ from equipoise.state import catch_up, section_reader, sections, sparse_reader
 from equipoise.state.byte_columns import ByteColumn
 from equipoise.state.cache import GroupCache
 from equipoise.state.catch_up import RECENT, Recent, reading, reading_some
-from equipoise.state.commit import Change, Snapshot
+from equipoise.state.commit import Change, GroupSnapshot
 from equipoise.state.entries import entry_key, entry_prefix
 from equipoise.state.group_table import Chain
 from equipoise.state.section_reader import SectionReader
@@ -55,7 +55,7 @@ class Group:
         """A snapshot of the present version, made by a later one."""
         entries = sorted(self.contents[max(self.contents)].items())
         section = self.hand.file(version, {GROUP: entries}, folder="snapshots")[GROUP]
-        self.chain = Chain(Snapshot(self.chain.version, section), [])
+        self.chain = Chain(GroupSnapshot(self.chain.version, section), [])
         self.chains[self.chain.snapshot.version] = self.chain
 
     def read(self, version):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from equipoise import failpoints
 from equipoise.errors import DamagedError, FencedError, LogBrokenError, StorageError, UnknownFormatError
 from equipoise.framing import seal
-from equipoise.state.commit import Change, OutputFile, Snapshot
+from equipoise.state.commit import Change, GroupSnapshot, OutputFile
 from equipoise.state.fencing import claim
 from equipoise.state.garbage import GarbageCollector
 from equipoise.state.group_table import Chain, GroupTable
@@ -52,7 +52,7 @@ def test_a_commit_comes_back_as_it_was(hand):
     commit = hand.append(
         0,
         sections,
-        {"t00000": Snapshot(0, sections["t00000"])},
+        {"t00000": GroupSnapshot(0, sections["t00000"])},
         ["k1"],
         outputs=[OutputFile("outputs/1/a.parquet", 3, "4", 5)],
     )
@@ -256,7 +256,7 @@ def test_a_section_in_a_file_that_its_record_does_not_name_is_damage(hand):
 def test_a_snapshot_of_what_is_not_there_is_damage(hand, group, version):
     hand.append(0, hand.file(0, {"t00000": [(b"a", b"1")]}))
     section = hand.file(1, {group: [(b"a", b"1")]}, folder="snapshots")[group]
-    hand.append(1, snapshots={group: Snapshot(version, section)})
+    hand.append(1, snapshots={group: GroupSnapshot(version, section)})
     said = rf"commit 1 has a snapshot of the key group '{group}' at version {version}, .*; restore the log from a copy"
     with pytest.raises(DamagedError, match=said):
         hand.log.table(1)
@@ -275,7 +275,7 @@ def test_a_record_that_names_a_file_outside_is_refused_and_nothing_outside_is_de
     bad_file = [StoredFile(path, 1, "0")]
     fields = {
         "section": {"sections": outside},
-        "snapshot": {"snapshots": {"t00000": Snapshot(0, outside["t00000"])}},
+        "snapshot": {"snapshots": {"t00000": GroupSnapshot(0, outside["t00000"])}},
         "file": {"files": bad_file},
         "output": {"outputs": [OutputFile(path, 1, "0", 1)]},
     }

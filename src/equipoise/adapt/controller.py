@@ -102,7 +102,7 @@ class Controller:
     - Pure and deterministic: equal arguments give equal decisions.
     - Errors of a planner do not propagate: if it raises or returns an invalid plan, the plan is kept and the reason
       says so.
-    - A replan is applied only if the imbalance exceeds its bound by more than the policy's ``trigger`` and chance
+    - A replan is applied only if the imbalance exceeds its bound by more than the policy's ``threshold`` and chance
       explain together (the root of the sum of their squares, because they are independent), the new plan saves more
       than ``minimum_gain`` and chance explain together, the time saved over the horizon exceeds the time by which
       receiving state lengthens this batch, the state that moves is within the budget, and ``minimum_interval`` batches
@@ -143,7 +143,7 @@ class Controller:
         way_out: str = "an operator that merges would combine its rows before the exchange",
     ) -> None:
         self.policy = Policy() if policy is None else policy
-        self._trigger, self._minimum_gain = self.policy.limits(seen=seen)
+        self._threshold, self._minimum_gain = self.policy.limits(seen=seen)
         self._way_out = way_out
         self._planner = (
             self.policy.planner if isinstance(self.policy.planner, Planner) else make_planner(self.policy.planner)
@@ -256,11 +256,11 @@ class Controller:
             reason = None  # the caller decided on the number of partitions
         elif case.loads.total == 0:
             reason = "no load measured yet"
-        elif before <= case.bound * (1 + self._trigger):
+        elif before <= case.bound * (1 + self._threshold):
             limit = case.limit(case.bound)
-            reason = f"imbalance {before:.3f} is within {self._trigger:.0%} of the bound {case.bound:.3f}"
+            reason = f"imbalance {before:.3f} is within {self._threshold:.0%} of the bound {case.bound:.3f}"
             reason += f", {limit}" if limit else ""
-        elif before <= case.bound + hypot(case.bound * self._trigger, case.noise):  # tolerance and chance
+        elif before <= case.bound + hypot(case.bound * self._threshold, case.noise):  # tolerance and chance
             rows = f"{case.loads.effective_rows:.0f} rows"
             reason = f"{case.state}, may be chance, which explains {case.noise:.3f} with {rows}"
         elif since < policy.minimum_interval:

@@ -12,8 +12,8 @@ Mode = Literal["observe", "advise", "auto"]
 """Reaction to imbalance: see :class:`Policy`."""
 
 
-_TRIGGER, _LEAST_GAIN = 0.08, 0.08  # unless set, where the plan follows from the past, which may have drifted
-_TRIGGER_SEEN, _LEAST_GAIN_SEEN = 0.02, 0.01  # and where rows of the very batch were seen
+_THRESHOLD, _LEAST_GAIN = 0.08, 0.08  # unless set, where the plan follows from the past, which may have drifted
+_THRESHOLD_SEEN, _LEAST_GAIN_SEEN = 0.02, 0.01  # and where rows of the very batch were seen
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Policy:
         Measure of load: see :class:`~equipoise.adapt.load_record.StreamLoadRecord`.
     decay
         Factor by which the weight of earlier batches falls with every batch, in [0, 1).
-    trigger
+    threshold
         Fraction by which the imbalance must exceed its bound before a plan is made. With few rows it must also exceed
         what chance explains. ``None``: 0.08, and 0.02 for a batch that was looked at.
     minimum_gain
@@ -67,7 +67,7 @@ class Policy:
     planner: str | Planner = "kip"
     load: LoadMeasure = "auto"
     decay: float = 0.5
-    trigger: float | None = None
+    threshold: float | None = None
     minimum_gain: float | None = None
     hysteresis: float = 0.02
     minimum_interval: int = 1
@@ -86,8 +86,8 @@ class Policy:
             raise InvalidArgumentError(f"planner must be a Planner or its name, got {self.planner!r}")
         checked_measure(self.load)
         checked_decay(self.decay)
-        trigger, minimum_gain = self.limits(seen=False)
-        at_least("trigger", trigger, 0)
+        threshold, minimum_gain = self.limits(seen=False)
+        at_least("threshold", threshold, 0)
         if at_least("minimum_gain", minimum_gain, 0) + at_least("hysteresis", self.hysteresis, 0) >= 1:
             raise InvalidArgumentError(
                 f"minimum_gain and hysteresis are fractions of a task's time and must add up to less than 1, got "
@@ -104,18 +104,18 @@ class Policy:
             raise InvalidArgumentError("move_rate must be above 0 bytes per second, got 0")
 
     def limits(self, *, seen: bool) -> tuple[float, float]:
-        """Return ``trigger`` and ``minimum_gain`` for a batch of which rows were seen, or none.
+        """Return ``threshold`` and ``minimum_gain`` for a batch of which rows were seen, or none.
 
         Where rows were seen, nothing has drifted: the error of the sample counts beside the limits, as chance.
 
         Examples
         --------
-        >>> Policy(trigger=0.05).limits(seen=True)
+        >>> Policy(threshold=0.05).limits(seen=True)
         (0.05, 0.01)
         """
-        usual = (_TRIGGER_SEEN, _LEAST_GAIN_SEEN) if seen else (_TRIGGER, _LEAST_GAIN)
+        usual = (_THRESHOLD_SEEN, _LEAST_GAIN_SEEN) if seen else (_THRESHOLD, _LEAST_GAIN)
         return (
-            usual[0] if self.trigger is None else self.trigger,
+            usual[0] if self.threshold is None else self.threshold,
             usual[1] if self.minimum_gain is None else self.minimum_gain,
         )
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from equipoise.dashboard.document import Decision
+from equipoise.dashboard.document import DecisionEntry
 from equipoise.dashboard.rows import Row
 
 KEEP = "keep"
 
 
-def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
+def timeline(rows: Sequence[Row], most: int) -> list[DecisionEntry]:
     """The latest decisions, newest first.
 
     Consecutive decisions to keep the plan are merged into one, with the reason of the last.
@@ -22,7 +22,7 @@ def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
     most
         Number of decisions.
     """
-    found: list[Decision] = []
+    found: list[DecisionEntry] = []
     for at in range(len(rows) - 1, -1, -1):
         decision = _decision(rows[at], rows[at - 1] if at else None)
         if found and decision.action == KEEP == found[-1].action:
@@ -34,12 +34,12 @@ def timeline(rows: Sequence[Row], most: int) -> list[Decision]:
     return found
 
 
-def _decision(row: Row, before: Row | None) -> Decision:
-    same = {name: getattr(row, name) for name in Decision.__struct_fields__ if hasattr(row, name)}
+def _decision(row: Row, before: Row | None) -> DecisionEntry:
+    same = {name: getattr(row, name) for name in DecisionEntry.__struct_fields__ if hasattr(row, name)}
     made = {
         "first": row.batch,
         "last": row.batch,
         "seen_before": None if before is None else before.imbalance_rows,
         "seen_after": row.imbalance_rows,
     }
-    return Decision(**{**same, **made})
+    return DecisionEntry(**{**same, **made})

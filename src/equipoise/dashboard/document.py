@@ -10,7 +10,7 @@ Status = Literal["empty", "running", "finished", "stopped", "elsewhere", "damage
 or missing; a file was written by a version of equipoise with another format."""
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class BatchFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one batch; the names are those of the columns of ``equipoise.spark.batch_log``."""
 
     batch: int
@@ -103,7 +103,7 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     isolated: list[IsolatedKey]
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A decision, or a run of decisions to keep the plan."""
 
     first: int
@@ -167,7 +167,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The same in a sentence."""
     undelivered: int | None = None
     """Batch that is committed and not delivered; while the query runs, its delivery may be under way."""
-    batches: list[Batch]
+    batches: list[BatchFigures]
     """The latest batches, oldest first."""
     tasks: list[Task]
     """Rows, seconds and state of each partition in the last batch."""
@@ -175,7 +175,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Keys with most load, hottest first."""
     plan: PlanFacts | None
     """The plan of the last batch."""
-    decisions: list[Decision]
+    decisions: list[DecisionEntry]
     """The latest decisions, newest first."""
     source: list[SourceBatch]
     """The latest batches of the source, if its spool was given."""

@@ -16,12 +16,12 @@ FOLLOWED = 64
 """Number of hottest keys whose age is tracked; more than are shown, so that a key at the edge keeps its age."""
 
 
-class Runs:
+class HotRuns:
     """First batch of the current unbroken run of each key.
 
     Examples
     --------
-    >>> runs = Runs()
+    >>> runs = HotRuns()
     >>> for batch, keys in enumerate([[1, 2], [1], [1, 2]]):
     ...     runs.see(batch, keys)
     >>> runs.since
@@ -43,7 +43,7 @@ class HotKeys:
     """Track the keys with most load from batch to batch."""
 
     def __init__(self) -> None:
-        self._listed, self._isolated = Runs(), Runs()
+        self._listed, self._isolated = HotRuns(), HotRuns()
         self._loads: StreamLoadRecord | None = None
 
     def see_loads(self, batch: int, stored: bytes) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from equipoise.dashboard.decisions import timeline
-from equipoise.dashboard.document import Batch, Decision, HotKey, IsolatedKey, PlanFacts, Task, Totals
+from equipoise.dashboard.document import BatchFigures, DecisionEntry, HotKey, IsolatedKey, PlanFacts, Task, Totals
 from equipoise.dashboard.hot_keys import HotKeys
 from equipoise.dashboard.key_names import KeyNames
 from equipoise.dashboard.rows import Row
@@ -79,7 +79,7 @@ class QueryRecord:
         self._rows.extend(rows)
         self.version, self._plan = head, plan
 
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[BatchFigures]:
         """The latest batches, oldest first."""
         rows = list(self._rows)
         batches = [row.figures(before) for before, row in zip([None, *rows], rows, strict=False)]
@@ -89,7 +89,7 @@ class QueryRecord:
         """The partitions of the last batch."""
         return self._rows[-1].tasks() if self._rows else []
 
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[DecisionEntry]:
         """The latest decisions, newest first."""
         return timeline(list(self._rows)[-BATCHES:], DECISIONS)
 

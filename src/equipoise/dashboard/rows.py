@@ -2,7 +2,7 @@
 
 import msgspec
 
-from equipoise.dashboard.document import Batch, Task
+from equipoise.dashboard.document import BatchFigures, Task
 from equipoise.errors import DamagedError
 from equipoise.state import batch_log
 
@@ -63,10 +63,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
                 "restore it from a copy"
             ) from error
 
-    def figures(self, before: "Row | None") -> Batch:
+    def figures(self, before: "Row | None") -> BatchFigures:
         """Figures of the batch, given the row before."""
-        same = {name: getattr(self, name) for name in Batch.__struct_fields__ if hasattr(self, name)}
-        return Batch(
+        same = {name: getattr(self, name) for name in BatchFigures.__struct_fields__ if hasattr(self, name)}
+        return BatchFigures(
             **same,
             time_ms=self.time,
             since_previous=None if before is None else max(0, self.time - before.time) / 1000,

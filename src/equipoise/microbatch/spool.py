@@ -97,7 +97,7 @@ class Tasks(NamedTuple):
     interval: float
 
 
-class Section(msgspec.Struct, array_like=True, frozen=True):
+class SpoolSection(msgspec.Struct, array_like=True, frozen=True):
     """Location of a block in the file of its batch."""
 
     offset: int
@@ -122,7 +122,7 @@ class SealedBatch(msgspec.Struct, frozen=True):
     """
 
     number: int
-    blocks: list[Section]
+    blocks: list[SpoolSection]
     position: Any
     measures: dict[str, Any]
 
@@ -228,11 +228,11 @@ class Spool:
 
     def seal(self, number: int, blocks: Sequence[pa.Table], position: Any, measures: dict[str, Any]) -> SealedBatch:
         """Write a batch as blocks; when this returns the batch is sealed and its open file is deleted."""
-        sections: list[Section] = []
+        sections: list[SpoolSection] = []
         with self._storage.writing(f"blocks/{batch_name(number)}") as file:
             for block in blocks:
                 data = ipc_bytes(block)
-                sections.append(Section(file.tell(), len(data), zlib.crc32(data), block.num_rows))
+                sections.append(SpoolSection(file.tell(), len(data), zlib.crc32(data), block.num_rows))
                 file.write(data)
         sealed = SealedBatch(number, sections, position, measures)
         failpoint("spool.before-seal")
@@ -261,7 +261,7 @@ class Spool:
                 raise ValueError(f"it holds batch {found.number}")
             return found
 
-    def block(self, number: int, section: Section) -> pa.Table:
+    def block(self, number: int, section: SpoolSection) -> pa.Table:
         """A block of a sealed batch."""
         path = f"blocks/{batch_name(number)}"
         size = self._storage.size(path)

@@ -14,7 +14,16 @@ from equipoise.framing import pack_array, reading, seal, unpack_array, unseal
 from equipoise.hashing import FINGERPRINT_SEED
 from equipoise.kernels import kernel
 from equipoise.sketch.base import Sketch
-from equipoise.sketch.drift_state import KIND, Entries, Sample, Settings, State, Stored, check_stored, new_entries
+from equipoise.sketch.drift_state import (
+    KIND,
+    Entries,
+    HistogramSettings,
+    SampledWeight,
+    State,
+    Stored,
+    check_stored,
+    new_entries,
+)
 from equipoise.sketch.histogram import Histogram
 from equipoise.sketch.sampling import SamplingError, mixed, uniform
 from equipoise.sketch.sketch_merge import Union, bounded_histogram, by_decreasing
@@ -83,7 +92,7 @@ def _departure(entries: Any, weights: Any, rank: Any, last_top: Any, take: int, 
     return distance
 
 
-def _have_shifted(used: Entries, past: Sample, recent: Sample, take: int, boundary: float) -> bool:
+def _have_shifted(used: Entries, past: SampledWeight, recent: SampledWeight, take: int, boundary: float) -> bool:
     """Return whether more than a share of ``boundary`` of the weight has left the former top keys, beyond chance.
 
     This is the largest distance, over the first 1 to ``take`` keys by weight until the last boundary, between their
@@ -214,7 +223,7 @@ class DriftHistogram(Sketch):
         seed = whole("seed", seed, 0)
         if seed >= 2**64:
             raise InvalidArgumentError(f"seed must be at most 2**64 - 1, got {seed}")
-        self.settings = Settings.checked(
+        self.settings = HistogramSettings.checked(
             take=take,
             soft_boundary=soft_boundary,
             hard_boundary=hard_boundary,
@@ -276,7 +285,7 @@ class DriftHistogram(Sketch):
         order = _heaviest_first(used.weights)
         state.scale *= settings.backoff
         state.lost = max(state.lost, _most_lost(used, order[keep:]))
-        state.past_total, state.past, state.recent = self.total, state.seen, Sample()
+        state.past_total, state.past, state.recent = self.total, state.seen, SampledWeight()
         self._last_top = used.keys[order[: settings.take]]
         self._put(used._replace(past=used.weights, recent=np.zeros(len(order))), order[:keep])
 
@@ -406,7 +415,7 @@ class DriftHistogram(Sketch):
         """Read the stored form of ``to_bytes``."""
         with reading(cls.kind):
             stored = msgspec.convert(unseal(cls.kind, cls.format_version, data), Stored)
-            Settings.checked(**msgspec.structs.asdict(stored.settings))
+            HistogramSettings.checked(**msgspec.structs.asdict(stored.settings))
             last_top, keys = (unpack_array(array, np.int64) for array in (stored.last_top, stored.keys))
             weights = (unpack_array(array, np.float64) for array in (stored.past, stored.recent, stored.missed))
             entries = Entries(*new_table(0), keys, *weights)
@@ -418,7 +427,7 @@ class DriftHistogram(Sketch):
     @classmethod
     def _holding(
         cls,
-        settings: Settings,
+        settings: HistogramSettings,
         total: int,
         random: int,
         state: State,

@@ -19,7 +19,7 @@ KIND = "drift-histogram"
 _MAX_BOUNDARY = 2**28  # keys are numbered by 32-bit integers
 
 
-class Settings(msgspec.Struct, frozen=True):
+class HistogramSettings(msgspec.Struct, frozen=True):
     """Parameters of a ``DriftHistogram``, described there."""
 
     take: int
@@ -82,14 +82,14 @@ class Settings(msgspec.Struct, frozen=True):
         )
 
 
-class Sample(msgspec.Struct):
+class SampledWeight(msgspec.Struct):
     """Sampled weight: the total as estimated by the sample, and the sum of the squares of its rows."""
 
     norm: float = 0.0
     squares: float = 0.0
 
-    def __add__(self, other: "Sample") -> "Sample":
-        return Sample(self.norm + other.norm, self.squares + other.squares)
+    def __add__(self, other: "SampledWeight") -> "SampledWeight":
+        return SampledWeight(self.norm + other.norm, self.squares + other.squares)
 
 
 class State(msgspec.Struct):
@@ -106,11 +106,11 @@ class State(msgspec.Struct):
     quiet: int = 0  # boundaries without drift since the hard boundary last moved
     boundaries: int = 0  # boundaries met, also before the rows that are remembered
     past_total: Total = 0
-    past: Sample = msgspec.field(default_factory=Sample)
-    recent: Sample = msgspec.field(default_factory=Sample)
+    past: SampledWeight = msgspec.field(default_factory=SampledWeight)
+    recent: SampledWeight = msgspec.field(default_factory=SampledWeight)
 
     @property
-    def seen(self) -> Sample:
+    def seen(self) -> SampledWeight:
         """Sample of all rows that are remembered."""
         return self.past + self.recent
 
@@ -138,7 +138,7 @@ class Entries(NamedTuple):
 class Stored(msgspec.Struct):
     """Payload; ``last_top`` and ``keys`` are int64, the others float64, with the entries in order of arrival."""
 
-    settings: Settings
+    settings: HistogramSettings
     total: Total
     random: Annotated[int, msgspec.Meta(ge=0)]
     state: State

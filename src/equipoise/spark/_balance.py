@@ -11,8 +11,9 @@ from equipoise.adapt.looking import LookMode
 from equipoise.errors import InvalidArgumentError
 from equipoise.plan import Plan
 from equipoise.spark.batch.groups import BalancedGroups
-from equipoise.spark.batch.options import BatchOptions, Placement, Sampling
+from equipoise.spark.batch.options import BatchOptions, Sampling
 from equipoise.spark.rows.keys import KeyLike, grouping_columns, resolve_key
+from equipoise.spark.rows.options import PlacementMode
 
 if TYPE_CHECKING:
     from equipoise.spark.stream.stateful_stream import StatefulStream
@@ -25,7 +26,7 @@ def balance(
     df: "DataFrame | StatefulStream",
     *key: KeyLike,
     numPartitions: int | None = None,  # noqa: N803 - Spark's own name
-    placement: Placement = "plan",
+    placement: PlacementMode = "plan",
     policy: Policy = Policy(),  # noqa: B008 - it is immutable
     plan: Plan | None = None,
     record: str | os.PathLike[str] | None = None,

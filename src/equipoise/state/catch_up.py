@@ -16,7 +16,7 @@ import msgspec
 from equipoise.errors import DamagedError
 from equipoise.state.cache import CachedGroup
 from equipoise.state.cached_entries import CacheReader
-from equipoise.state.commit import Change, Snapshot
+from equipoise.state.commit import Change, GroupSnapshot
 from equipoise.state.group_table import Chain
 from equipoise.state.section_reader import WHOLE_BYTES, SectionReader
 from equipoise.state.sections import FRAME_BYTES, Section
@@ -150,7 +150,7 @@ class _Missing(NamedTuple):
 
     have: int
     spent: int = 0
-    snapshot: Snapshot | None = None
+    snapshot: GroupSnapshot | None = None
     changes: list[Change] = []  # noqa: RUF012 - never changed
 
     @property

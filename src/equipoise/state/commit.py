@@ -25,7 +25,7 @@ class OutputFile(msgspec.Struct, frozen=True, array_like=True):
         return StoredFile(self.path, self.size, self.sha256)
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class GroupSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """All entries of one key group at a version."""
 
     version: int
@@ -150,7 +150,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     offsets: str
     sections: dict[str, Section]
-    snapshots: dict[str, Snapshot]
+    snapshots: dict[str, GroupSnapshot]
     dropped: list[str]
     files: list[StoredFile]
     outputs: list[OutputFile]

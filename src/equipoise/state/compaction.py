@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from equipoise.failpoints import failpoint
 from equipoise.names import unique_name
 from equipoise.state.checkpoint import Checkpoint
-from equipoise.state.commit import Snapshot
+from equipoise.state.commit import GroupSnapshot
 from equipoise.state.fencing import Epoch, claim
 from equipoise.state.garbage import FOLDERS, OUTPUTS, GarbageCollector
 from equipoise.state.group_table import Chain, GroupTable
@@ -130,7 +130,7 @@ def _folded(
                 writer = SectionWriter(written[path], SNAPSHOT, path)
             chain = table.chains[group]
             section = writer.add(group, sorted(group_entries(chain, sections).items()))
-            chains[group] = Chain(Snapshot(chain.version, section))
+            chains[group] = Chain(GroupSnapshot(chain.version, section))
             progress(len(chains), len(groups))
     return chains, [each.stored_as(path) for path, each in written.items()]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from equipoise.errors import DamagedError, LogBrokenError
-from equipoise.state.commit import Change, Commit, Snapshot
+from equipoise.state.commit import Change, Commit, GroupSnapshot
 from equipoise.state.sections import Section
 from equipoise.storage import StoredFile
 
@@ -32,7 +32,7 @@ _GROUPS_A_BATCH = 16  # a batch writes snapshots of at most one in so many group
 class Chain(msgspec.Struct, array_like=True):
     """Where the state of one key group is: its last snapshot and the changes since, oldest first."""
 
-    snapshot: Snapshot | None = None
+    snapshot: GroupSnapshot | None = None
     changes: list[Change] = []
 
     @property

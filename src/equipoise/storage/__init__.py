@@ -6,6 +6,16 @@ the protocols of ``equipoise.state`` rely on that statement, never on the type o
 
 from equipoise.storage.folder import Storage, StoredFile, Written, canonical
 from equipoise.storage.local_disk import sync_folder
-from equipoise.storage.store import Abilities, Entry, Store, Upload
+from equipoise.storage.store import Abilities, FolderEntry, Store, Upload
 
-__all__ = ["Abilities", "Entry", "Storage", "Store", "StoredFile", "Upload", "Written", "canonical", "sync_folder"]
+__all__ = [
+    "Abilities",
+    "FolderEntry",
+    "Storage",
+    "Store",
+    "StoredFile",
+    "Upload",
+    "Written",
+    "canonical",
+    "sync_folder",
+]

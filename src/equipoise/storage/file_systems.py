@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from equipoise.names import unique_name
-from equipoise.storage.store import TEMPORARY, Abilities, Entry, Store, Upload
+from equipoise.storage.store import TEMPORARY, Abilities, FolderEntry, Store, Upload
 
 _CHUNK = 1 << 20
 
@@ -50,13 +50,13 @@ class ArrowObjects(Store):
             data: bytes = file.read_at(file.size() - offset if length is None else length, offset)
             return data
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FolderEntry | None:
         """The file or folder of that name, if there is one."""
         with _as_os_errors():
             info = self._filesystem.get_file_info(path)
         return None if info.type == pyarrow.fs.FileType.NotFound else _entry(info, info.base_name)
 
-    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+    def entries(self, folder: str, *, recursive: bool = False) -> list[FolderEntry]:
         """Files and folders in a folder."""
         selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         with _as_os_errors():
@@ -220,8 +220,8 @@ def _temporary_name(path: str) -> str:
     return f"{folder}/.{name}.{unique_name()}{TEMPORARY}"
 
 
-def _entry(info: Any, name: str) -> Entry:
-    return Entry(name, bool(info.is_file), int(info.size or 0) if info.is_file else 0)
+def _entry(info: Any, name: str) -> FolderEntry:
+    return FolderEntry(name, bool(info.is_file), int(info.size or 0) if info.is_file else 0)
 
 
 class _as_os_errors:  # noqa: N801 - used as a function

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from equipoise.errors import StorageError
 from equipoise.names import unique_name
-from equipoise.storage.store import TEMPORARY, Abilities, Entry, Store, Upload
+from equipoise.storage.store import TEMPORARY, Abilities, FolderEntry, Store, Upload
 
 NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """Error codes of file systems without hard links: SMB, exFAT and mounts of object stores."""
@@ -32,30 +32,30 @@ class LocalDisk(Store):
             file.seek(offset)
             return file.read() if length is None else file.read(length)
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FolderEntry | None:
         """The file or folder of that name, if there is one."""
         try:
             found = os.stat(path)  # noqa: PTH116 - paths are text here
         except (FileNotFoundError, NotADirectoryError):
             return None
         is_file = not os.path.isdir(path)  # noqa: PTH112 - as above
-        return Entry(path.rpartition("/")[2], is_file, found.st_size if is_file else 0)
+        return FolderEntry(path.rpartition("/")[2], is_file, found.st_size if is_file else 0)
 
-    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+    def entries(self, folder: str, *, recursive: bool = False) -> list[FolderEntry]:
         """Files and folders in a folder."""
-        found: list[Entry] = []
+        found: list[FolderEntry] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     is_file = not entry.is_dir()
                     with suppress(FileNotFoundError):  # deleted while it was listed
-                        found.append(Entry(entry.name, is_file, entry.stat().st_size if is_file else 0))
+                        found.append(FolderEntry(entry.name, is_file, entry.stat().st_size if is_file else 0))
         except (FileNotFoundError, NotADirectoryError):
             return []
         if recursive:
             for name in [each.name for each in found if not each.is_file]:
                 below = self.entries(f"{folder}/{name}", recursive=True)
-                found += [Entry(f"{name}/{each.name}", each.is_file, each.size) for each in below]
+                found += [FolderEntry(f"{name}/{each.name}", each.is_file, each.size) for each in below]
         return found
 
     def upload(self, path: str, *, replace: bool) -> Upload:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from equipoise.errors import StorageError
-from equipoise.storage.store import Abilities, Entry, Store, Upload
+from equipoise.storage.store import Abilities, FolderEntry, Store, Upload
 
 LARGEST_BYTES = 5 << 30
 """Bytes of one object: what S3 takes in one request."""
@@ -53,15 +53,15 @@ class ConditionalObjects(Store):
             end = end if length is None else min(end, offset + length)
             return bytes(self._store.get_range(path, start=offset, end=end)) if end > offset else b""
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FolderEntry | None:
         """The file or folder of that name, if there is one."""
         try:
             with _as_os_errors(path):
-                return Entry(path.rpartition("/")[2], is_file=True, size=int(self._store.head(path)["size"]))
+                return FolderEntry(path.rpartition("/")[2], is_file=True, size=int(self._store.head(path)["size"]))
         except FileNotFoundError:
-            return Entry(path.rpartition("/")[2], is_file=False, size=0) if self.entries(path) else None
+            return FolderEntry(path.rpartition("/")[2], is_file=False, size=0) if self.entries(path) else None
 
-    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+    def entries(self, folder: str, *, recursive: bool = False) -> list[FolderEntry]:
         """Files and folders in a folder."""
         prefix = _below(folder)
         with _as_os_errors(folder):
@@ -72,8 +72,8 @@ class ConditionalObjects(Store):
                 found = self._store.list_with_delimiter(prefix or None)
                 objects, folders = found["objects"], found["common_prefixes"]
         start = len(prefix)
-        files = [Entry(each["path"][start:], is_file=True, size=int(each["size"])) for each in objects]
-        return files + [Entry(each.rstrip("/")[start:], is_file=False, size=0) for each in folders]
+        files = [FolderEntry(each["path"][start:], is_file=True, size=int(each["size"])) for each in objects]
+        return files + [FolderEntry(each.rstrip("/")[start:], is_file=False, size=0) for each in folders]
 
     def upload(self, path: str, *, replace: bool) -> Upload:
         """Begin a file; it is sent when it is complete."""

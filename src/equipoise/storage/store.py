@@ -48,7 +48,7 @@ class Abilities:
     atomic_replace: bool = True
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A file or folder: its name (below the listed folder where listed recursively), kind, and bytes."""
 
     name: str
@@ -86,11 +86,11 @@ class Store(ABC):
         """Bytes of a file; fewer than ``length`` if the file ends earlier."""
 
     @abstractmethod
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FolderEntry | None:
         """The file or folder of that name, if there is one."""
 
     @abstractmethod
-    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+    def entries(self, folder: str, *, recursive: bool = False) -> list[FolderEntry]:
         """Files and folders in a folder; none where it does not exist."""
 
     @abstractmethod

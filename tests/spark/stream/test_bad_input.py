@@ -75,7 +75,7 @@ def stream(spark):
         ({"elastic": Elastic(1, 20), "tailGroups": 8}, "tailGroups 8 is below .* 20"),
         (
             {"elastic": (1, 4)},
-            r"elastic must be an object of equipoise.adapt, for example Elastic\(1, 64\), got \(1, 4\)",
+            r"elastic must be an equipoise.adapt.Elastic, for example Elastic\(1, 64\), got \(1, 4\)",
         ),
         ({"placement": "none such"}, "placement must be 'plan' or 'hash', got 'none such'"),
         ({"policy": "advise"}, r"policy must be an object of equipoise.adapt, .*Policy\(mode='advise'\), got 'advise'"),

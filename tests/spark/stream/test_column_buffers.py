@@ -22,7 +22,7 @@ from equipoise.spark.stream.column_buffers import ColumnBuffers
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.map_side import combined
 from equipoise.spark.stream.opening import open_query
-from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.placement import RowPlacement
 from equipoise.storage import Storage
 from equipoise_lab.bench.prompt import _batch_spec as batch_spec
 
@@ -138,7 +138,7 @@ def test_rows_cross_one_exchange(feed, keyed, conf, tmp_path, combine):
     spec = replace(batch_spec(), key_fields=[0], combine=Combine(combine))
     with conf(spark__sql__adaptive__enabled="false"):
         rows, spec, aggregate = combined(table, query.code, spec)
-        placed = Placement(rows, opened, plan, initial=False).placed(rows, aggregate)
+        placed = RowPlacement(rows, opened, plan, initial=False).placed(rows, aggregate)
         found = placed.select(F.spark_partition_id().alias("at"), GROUP, BUFFER_ROWS).collect()
         executed = placed._jdf.queryExecution().executedPlan().toString()
     assert executed.count("Exchange") == (1 if combine == "none" else 2), executed

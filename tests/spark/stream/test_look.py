@@ -209,7 +209,7 @@ def test_a_key_too_hot_for_a_task_is_combined_in_the_batch_in_which_it_is_seen(t
 
 def test_limits_that_the_user_has_set_hold_for_batches_that_were_seen(tmp_path):
     even = pd.DataFrame({"k": [f"k{i % 97}" for i in range(800)], "v": range(800)})
-    for name, policy, replans in (("default", POLICY, 1), ("set", Policy(load="rows", trigger=9.0), 0)):
+    for name, policy, replans in (("default", POLICY, 1), ("set", Policy(load="rows", threshold=9.0), 0)):
         options = {"numPartitions": 4, "tailGroups": 16, "policy": policy, "combine": "never", "look": "always"}
         with LocalQuery(Total(), "k", ROWS, OUT, str(tmp_path / name), **options) as query:
             query.process(even)

@@ -69,7 +69,7 @@ def run(folder, batches=24, restart=False, rescale_at=2, rows=even, **options):
 
 
 def test_a_large_move_is_spread_over_batches_and_changes_no_result(tmp_path, monkeypatch):
-    policy = Policy(load="rows", trigger=0.01, minimum_gain=0.01, move_share=1e9)
+    policy = Policy(load="rows", threshold=0.01, minimum_gain=0.01, move_share=1e9)
     expected, expected_state, at_once = run(tmp_path / "at once", policy=policy)
     assert [row["plan"] for row in at_once] == [0, 0, *[1] * 22]
     monkeypatch.setattr(Planning, "_at_once", lambda *_, **__: MoveLimit(150_000.0, 150_000.0))

@@ -14,7 +14,7 @@ from equipoise.spark import read_state
 from equipoise.spark.rows.columns import GROUP, marker
 from equipoise.spark.stream.jobs import SparkJobs
 from equipoise.spark.stream.opening import open_query
-from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.placement import RowPlacement
 from equipoise.storage import Storage
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
@@ -93,7 +93,7 @@ def test_user_rows_are_exchanged_once(feed, keyed, conf, tmp_path, settings):
     plan = Plan(3, [0, 1, 2, 0, 1, 2, 0, 1])
     table = source.table()
     with conf(**settings):
-        rows = Placement(table, settings_of_query, plan, initial=False).placed(table)
+        rows = RowPlacement(table, settings_of_query, plan, initial=False).placed(table)
         rows.collect()
         executed = rows._jdf.queryExecution().executedPlan().toString().split("== Initial Plan")[0]
         found = [(row.at, row[GROUP]) for row in rows.select(F.spark_partition_id().alias("at"), GROUP).collect()]

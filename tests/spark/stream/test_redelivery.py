@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from equipoise import LogBrokenError, UserFunctionError
 from equipoise.spark import batch_log, read_state
 from equipoise.spark.stream import jobs, sinks
-from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.placement import RowPlacement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
@@ -111,7 +111,7 @@ def test_a_lost_output_is_not_passed_over_even_if_the_session_says_so(feed, ours
 
 def test_a_placement_serves_all_batches_of_its_plan(feed, ours, monkeypatch):
     made = []
-    monkeypatch.setattr(jobs, "Placement", lambda *args, **more: made.append(args) or Placement(*args, **more))
+    monkeypatch.setattr(jobs, "RowPlacement", lambda *args, **more: made.append(args) or RowPlacement(*args, **more))
     source = feed("k string, v int", [("a", 1), ("b", 2)], [("a", 3)], [("c", 4)])
     sink = ours(source.stream(), "k", Random(), OUT, placement="hash")
     assert [row[:2] for row in sink.rows] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]

@@ -25,7 +25,7 @@ from equipoise.state.batch_log import batch_log_rows
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import test modules
 
 BATCHES, ROWS = 4, "k string, v long, t timestamp"
-EAGER = {"policy": Policy(load="rows", trigger=0.0, minimum_gain=0.0, move_rate=1e15), "look": "always"}
+EAGER = {"policy": Policy(load="rows", threshold=0.0, minimum_gain=0.0, move_rate=1e15), "look": "always"}
 
 
 def key_of(batch, place):

@@ -28,7 +28,7 @@ from equipoise.adapt import Combine
 from equipoise.errors import CheckError
 from equipoise.spark import Aggregator, batch_log
 from equipoise.spark.rows.columns import FINGERPRINT, PARTIAL_BUFFER
-from equipoise.spark.rows.keys import fingerprint_column
+from equipoise.spark.rows.keys import Key
 from equipoise.spark.rows.routing import next_shard
 from equipoise.spark.stream import jobs
 from equipoise.spark.stream.aggregator import STATE
@@ -140,7 +140,7 @@ def _dealt(width: int) -> Iterator[None]:
             before.unpersist()
         persisted[:] = [rows.persist()]
         assert code.aggregator is not None  # noqa: S101 - this tells the type checker
-        hot = rows.where("key = 0").withColumn(FINGERPRINT, fingerprint_column([F.col("key")]))
+        hot = rows.where("key = 0").withColumn(FINGERPRINT, Key.of(rows, ["key"]).fingerprint)
         dealt = hot.repartitionById(width, next_shard(F.lit(width)))
         schema = StructType([*rows.schema.fields, StructField(PARTIAL_BUFFER, BinaryType())])
         spec = replace(batch_spec, combine=Combine("hot", keys=(fingerprint(0),)))

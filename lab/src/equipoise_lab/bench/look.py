@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 
 from equipoise.spark.batch.options import BatchOptions
-from equipoise.spark.batch.sample import Rows, resolve_weight, take_sample
+from equipoise.spark.batch.sample import WeightedRows, resolve_weight, take_sample
 from equipoise.spark.rows.keys import Key, resolve_key
 from equipoise_lab.bench.harness import Context, Result, interleaved, paired
 from equipoise_lab.bench.local_spark import local_spark, run_to_the_end
@@ -47,7 +47,7 @@ def run(context: Context) -> Result:
 
 
 def _look(df: DataFrame, key: Key) -> None:
-    take_sample(Rows(df, key, resolve_weight(df, None)), BatchOptions(), _PARTITIONS, _CORES)
+    take_sample(WeightedRows(df, key, resolve_weight(df, None)), BatchOptions(), _PARTITIONS, _CORES)
 
 
 def _count_and_sample(df: DataFrame, key: Key, wanted: int) -> None:

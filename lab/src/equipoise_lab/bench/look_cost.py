@@ -20,7 +20,7 @@ from equipoise.adapt import Policy
 from equipoise.microbatch.zipf import sample, zipf_shares
 from equipoise.spark import batch_log
 from equipoise.spark.stream import jobs
-from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.placement import RowPlacement
 from equipoise.spark.stream.planning import Choice, Planning
 from equipoise_lab.bench.harness import Context, Result, median
 from equipoise_lab.bench.local_spark import local_spark
@@ -140,11 +140,11 @@ def _timed() -> Iterator[list[_Spent]]:
         spent.append(_Spent(time.perf_counter() - start))
         return choice
 
-    def placed(*given: Any, **named: Any) -> Placement:
+    def placed(*given: Any, **named: Any) -> RowPlacement:
         start = time.perf_counter()
-        made = Placement(*given, **named)
+        made = RowPlacement(*given, **named)
         spent[-1].placement += time.perf_counter() - start
         return made
 
-    with mock.patch.object(Planning, "choose", chosen), mock.patch.object(jobs, "Placement", placed):
+    with mock.patch.object(Planning, "choose", chosen), mock.patch.object(jobs, "RowPlacement", placed):
         yield spent

@@ -15,7 +15,7 @@ from equipoise.plan import KIP, Plan, uniform_plan
 from equipoise.plan.lookup import routing_bytes
 from equipoise.plan.planner import default_tail_groups
 from equipoise.spark import LocalQuery
-from equipoise.spark.stream.placement import Placement
+from equipoise.spark.stream.placement import RowPlacement
 from equipoise.spark.stream.planning import Choice
 from equipoise.spark.stream.task import task
 from equipoise.state.catch_up import RECENT
@@ -74,7 +74,7 @@ def driver_milliseconds(context: Context) -> dict[str, Times]:
                 progress.table = _table(groups, partitions)
 
                 def place(plan: Plan, settings: Any = engine._settings) -> None:  # noqa: SLF001 - as above
-                    Placement(df, settings, plan, initial=False).placed(df)
+                    RowPlacement(df, settings, plan, initial=False).placed(df)
 
                 def describe(plan: Plan, made: Any = engine._batch_spec, at: Any = progress, run: Any = runner) -> None:  # noqa: SLF001 - as above
                     spec = made(at, Choice.keep(plan, ""), RECENT, ("key", "value"), 0)

@@ -24,7 +24,7 @@ from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import cut_table
 from equipoise.microbatch.spool import BUCKET, SPLIT, SealedBatch, Spool
 from equipoise.microbatch.zipf import sample, zipf_shares
-from equipoise.spark.prompt.stages import Stages
+from equipoise.spark.prompt.map_reduce import MapReduce
 from equipoise.spark.rows.columns import PARTIAL_BUFFER
 from equipoise.spark.rows.keyed_frames import PartialBuffer
 from equipoise.spark.stream.batch_spec import BatchSpec
@@ -130,10 +130,10 @@ def process(
     method, allocation = METHODS[technique]
     with tempfile.TemporaryDirectory() as folder:
         batch = sealed(arrivals, method, SLOTS, Path(folder))
-        stages = Stages(_TimedCount(service / 2), _BUFFER, serving(service / 2), combine, allocation)
+        map_reduce = MapReduce(_TimedCount(service / 2), _BUFFER, serving(service / 2), combine, allocation)
         rows = _blocks(spark, folder, batch)
         start = time.perf_counter()
-        reduced = stages.reduced(rows, ["key"], SLOTS, _batch_spec())
+        reduced = map_reduce.reduced(rows, ["key"], SLOTS, _batch_spec())
         found = reduced.select(F.spark_partition_id().alias("task"), PARTIAL_BUFFER).toArrow()
         seconds = time.perf_counter() - start
     tasks, buffers = np.zeros(SLOTS), row_codec(_BUFFER)

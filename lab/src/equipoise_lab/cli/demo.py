@@ -19,7 +19,7 @@ from equipoise.cli.output import Json, require_folder, write_json
 from equipoise.errors import InvalidArgumentError
 from equipoise.pictures import partition_bars, require_matplotlib, stream_figure
 from equipoise.readable import seconds_text, size_text
-from equipoise.web_page import Section, as_page, as_svg, as_table
+from equipoise.web_page import PageSection, as_page, as_svg, as_table
 
 _HASH, _BALANCED = "plain hash", "equipoise"
 _KEYS = 2000
@@ -277,10 +277,10 @@ def _page(found: dict[str, dict[str, Any]], summary: list[dict[str, str]], load:
         "equipoise: a drifting stream, by plain hash and balanced",
         str(load),
         [
-            Section("Result", as_table(summary)),
-            Section("Batch by batch", as_svg(stream_figure(logs, load.bounds()))),
-            Section("The last batch", as_svg(partition_bars(last, title=tasks))),
-            Section("Decisions and their reasons", as_table(decisions)),
+            PageSection("Result", as_table(summary)),
+            PageSection("Batch by batch", as_svg(stream_figure(logs, load.bounds()))),
+            PageSection("The last batch", as_svg(partition_bars(last, title=tasks))),
+            PageSection("Decisions and their reasons", as_table(decisions)),
         ],
     )
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from equipoise.web_page import Section, as_page, as_svg, as_table
+from equipoise.web_page import PageSection, as_page, as_svg, as_table
 from equipoise_lab.reproduce import PAPERS
 from equipoise_lab.reproduce.exhibit import Claim, Exhibit, in_words
 from equipoise_lab.reproduce.records import Record
@@ -94,8 +94,8 @@ def as_html(results: Sequence[Judged]) -> str:
         f"{_introduction(results)} Each part says with which parameters, data, seed, commit and machine its numbers "
         "were made."
     )
-    sections = [Section("All claims", _summary(results))]
-    sections += [Section(_heading(each), _part(each), _anchor(each)) for each in results]
+    sections = [PageSection("All claims", _summary(results))]
+    sections += [PageSection(_heading(each), _part(each), _anchor(each)) for each in results]
     return as_page(f"equipoise: {_TITLE[0].lower()}{_TITLE[1:]}", introduction, sections)
 
 

@@ -22,7 +22,7 @@ from equipoise.errors import InvalidArgumentError, UserFunctionError
 from equipoise.plan import Plan, uniform_plan
 from equipoise.readable import count_text
 from equipoise.spark.batch.advice import Operation
-from equipoise.spark.batch.look import Look
+from equipoise.spark.batch.look import KeyMeasurement
 from equipoise.spark.batch.reduction import AggregatorReduction, FunctionReduction, PartialFunction, Reduction
 from equipoise.spark.batch.split_plan import Split
 from equipoise.spark.rows.advice import Action, Advice
@@ -114,7 +114,7 @@ class Aggregation:
 
 
 def aggregation(
-    look: Look,
+    look: KeyMeasurement,
     aggregator: Aggregator | PartialFunction,
     output_schema: StructType | str,
     *,
@@ -166,7 +166,7 @@ def aggregation(
     return made(look.source, plan, advice, _reason(look, plan, None if can_split else type(aggregator).__name__))
 
 
-def _reason(look: Look, plan: SplitPlan, unmergeable: str | None) -> str:
+def _reason(look: KeyMeasurement, plan: SplitPlan, unmergeable: str | None) -> str:
     """Return why keys are split or whole.
 
     Parameters

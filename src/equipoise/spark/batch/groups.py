@@ -15,7 +15,7 @@ from equipoise.readable import count_text, key_text
 from equipoise.spark.batch.aggregate import Aggregation, aggregation
 from equipoise.spark.batch.cogroups import BalancedCogroups, without_partition
 from equipoise.spark.batch.key_loads import KeyLoads
-from equipoise.spark.batch.look import Look
+from equipoise.spark.batch.look import KeyMeasurement
 from equipoise.spark.batch.options import BatchOptions
 from equipoise.spark.batch.reduction import PartialFunction
 from equipoise.spark.batch.sample import warn_caller
@@ -60,7 +60,7 @@ class BalancedGroups(Explained):
         self._df = df
         self._options = options
         self._stateful = stateful
-        self._look = Look(df, key, options)
+        self._look = KeyMeasurement(df, key, options)
         self._operations: list[tuple[str, str]] = []
         self._aggregation: Aggregation | None = None  # of the last operation that has a plan
 

@@ -16,7 +16,7 @@ from equipoise.spark.batch.advice import OVERPARTITIONING, Operation, advice_for
 from equipoise.spark.batch.key_loads import KeyLoads, hash_over_fine_groups
 from equipoise.spark.batch.load_record import LoadRecord, Recorder
 from equipoise.spark.batch.options import BatchOptions
-from equipoise.spark.batch.sample import Rows, Sample, measured_or, resolve_weight, take_sample
+from equipoise.spark.batch.sample import Sample, WeightedRows, measured_or, resolve_weight, take_sample
 from equipoise.spark.batch.split_plan import Split, plan_split
 from equipoise.spark.rows.advice import Advice
 from equipoise.spark.rows.cluster import slot_count
@@ -60,7 +60,7 @@ class Measured:
         )
 
 
-class Look:
+class KeyMeasurement:
     """The loads of a key and the plan made from them; both are made once, when first needed.
 
     Parameters
@@ -184,7 +184,7 @@ class Look:
 
     def _taken(self) -> tuple[Measured, Sample]:
         started = perf_counter()
-        taken = take_sample(Rows(self.df, self.key, self._weight), self.options, self.partitions, self.slots)
+        taken = take_sample(WeightedRows(self.df, self.key, self._weight), self.options, self.partitions, self.slots)
         loads = taken.key_loads()
         return Measured(loads, taken, perf_counter() - started), taken
 

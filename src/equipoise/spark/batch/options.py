@@ -1,26 +1,24 @@
 """Options of a batch job: one object from the user's call to sampling, planning and recording."""
 
 import os
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql import Column, SparkSession
 
-from equipoise.adapt import Policy, rows_needed
+from equipoise.adapt import rows_needed
 from equipoise.arguments import whole
 from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.plan import KIP, Plan, Planner, make_planner
 from equipoise.spark.rows.cluster import partition_count
-
-Placement = Literal["plan", "hash"]
-"""How keys are placed: by a plan made for their load, or by Spark's plain hash."""
+from equipoise.spark.rows.options import BalanceOptions
 
 Sampling = int | Literal["full"] | None
 """How many rows to look at: a number, all of them, or as many as the plan needs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BatchOptions:
+class BatchOptions(BalanceOptions):
     """Options of ``balance`` on a batch DataFrame, and of ``join``, ``profile`` and ``advise``.
 
     Parameters
@@ -48,9 +46,6 @@ class BatchOptions:
         Seed of the sampling.
     """
 
-    numPartitions: int | None = None  # noqa: N815 - Spark's own name
-    placement: Placement = "plan"
-    policy: Policy = field(default_factory=Policy)
     plan: Plan | None = None
     record: str | os.PathLike[str] | None = None
     weight: str | Column | None = None
@@ -59,14 +54,7 @@ class BatchOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.numPartitions is not None:
-            whole("numPartitions", self.numPartitions, 1)
-        if self.placement not in get_args(Placement):
-            raise InvalidArgumentError(f"placement must be 'plan' or 'hash', got {self.placement!r}")
-        if not isinstance(self.policy, Policy):
-            raise InvalidArgumentError(
-                f"policy must be an equipoise.adapt.Policy, for example Policy(mode='advise'), got {self.policy!r}"
-            )
+        super().__post_init__()
         if self.plan is not None:
             self._check_plan(self.plan)
         if self.sample not in {None, "full"}:

@@ -15,7 +15,7 @@ from equipoise.pictures import partition_bars
 from equipoise.plan import KIP, PLANNERS, Plan
 from equipoise.readable import count_text, fingerprint_text, key_text
 from equipoise.spark.batch.advice import OVERPARTITIONING, Operation, ideal_time
-from equipoise.spark.batch.look import Look
+from equipoise.spark.batch.look import KeyMeasurement
 from equipoise.spark.batch.options import BatchOptions, Sampling, batch_planner
 from equipoise.spark.batch.sample import Sample
 from equipoise.spark.batch.skew_join import join
@@ -225,7 +225,7 @@ def profile(
         Seed of the sampling.
     """
     options = BatchOptions(numPartitions=numPartitions, weight=weight, sample=sample, slots=slots, seed=seed)
-    look = Look(df, resolve_key(df, grouping_columns(key)), options)
+    look = KeyMeasurement(df, resolve_key(df, grouping_columns(key)), options)
     taken, partitions, slots = look.sampled(), look.partitions, look.slots
     strategies = {}
     for factor in (1, *OVERPARTITIONING):
@@ -291,7 +291,7 @@ def advise(
         if weight is not None:
             raise InvalidArgumentError("the load of a join is its rows; drop weight=")
         return join(df, other, columns, how, numPartitions, sample=sample, slots=slots, seed=seed).advice
-    look = Look(df, resolve_key(df, columns), options)
+    look = KeyMeasurement(df, resolve_key(df, columns), options)
     if wanted is Operation.AGG:
         return Advice(
             Action.NOTHING,

@@ -183,7 +183,7 @@ def resolve_weight(df: DataFrame, weight: str | Column | None) -> Weight:
     return Weight(F.when(usable, number).otherwise(F.lit(0.0)), field.name)
 
 
-class Rows(NamedTuple):
+class WeightedRows(NamedTuple):
     """A DataFrame to look at, its key, and the weight of a row."""
 
     df: DataFrame
@@ -191,12 +191,12 @@ class Rows(NamedTuple):
     weight: Weight
 
 
-def take_sample(data: Rows, options: BatchOptions, partitions: int, slots: int) -> Sample:
+def take_sample(data: WeightedRows, options: BatchOptions, partitions: int, slots: int) -> Sample:
     """Look at one DataFrame, as ``take_samples`` does."""
     return take_samples([data], options, partitions, slots)[0]
 
 
-def take_samples(data: Sequence[Rows], options: BatchOptions, partitions: int, slots: int) -> list[Sample]:
+def take_samples(data: Sequence[WeightedRows], options: BatchOptions, partitions: int, slots: int) -> list[Sample]:
     """Look at DataFrames; only key and weight columns are read. However many there are, each pass is one job.
 
     Parameters
@@ -223,20 +223,20 @@ def take_samples(data: Sequence[Rows], options: BatchOptions, partitions: int, s
     )
 
 
-def _thinned(data: Rows, wanted: int, slots: int, seed: int) -> DataFrame:
+def _thinned(data: WeightedRows, wanted: int, slots: int, seed: int) -> DataFrame:
     """Return the first rows of every input partition, and ever fewer of those that follow."""
     numbered = data.df.withColumn(ROW_ID, F.monotonically_increasing_id())
     chance = falling_chance(F.col(ROW_ID), wanted, slots)
-    return _taken(Rows(numbered, data.key, data.weight), F.lit(1.0), chance, seed)
+    return _taken(WeightedRows(numbered, data.key, data.weight), F.lit(1.0), chance, seed)
 
 
-def _at_one_rate(data: Rows, wanted: int, first: Sample, seed: int) -> DataFrame:
+def _at_one_rate(data: WeightedRows, wanted: int, first: Sample, seed: int) -> DataFrame:
     """Return as many rows as wanted, by the number of rows that a first look estimated; all rows of small data."""
     rate = 1.0 if first.rows <= _SECOND_LOOK * wanted else _SECOND_LOOK * wanted / first.rows
     return _taken(data, F.lit(1.0), F.lit(rate), seed)
 
 
-def _in_proportion(data: Sequence[Rows], wanted: int, seed: int) -> list[Sample]:
+def _in_proportion(data: Sequence[WeightedRows], wanted: int, seed: int) -> list[Sample]:
     """Add up the weights, then take rows in proportion to them: none if there are many and all have weight 0."""
     counted = [
         df.agg(F.lit(number).alias(_SOURCE), F.count(F.lit(1)).alias("rows"), F.sum(weight.column).alias("load"))
@@ -244,12 +244,12 @@ def _in_proportion(data: Sequence[Rows], wanted: int, seed: int) -> list[Sample]
     ]
     totals = sorted(reduce(DataFrame.unionAll, counted).collect())
 
-    def chosen(each: Rows, total: Any) -> DataFrame:
+    def chosen(each: WeightedRows, total: Any) -> DataFrame:
         threshold = float(total["load"] or 0.0) / wanted
         if total["rows"] <= wanted:
             return _taken(each, each.weight.column, F.lit(1.0), seed)
         if threshold == 0:
-            return _taken(Rows(each.df.where(F.lit(False)), *each[1:]), each.weight.column, F.lit(1.0), seed)
+            return _taken(WeightedRows(each.df.where(F.lit(False)), *each[1:]), each.weight.column, F.lit(1.0), seed)
         return _taken(each, each.weight.column, F.least(F.lit(1.0), each.weight.column / F.lit(threshold)), seed)
 
     found = _collected([chosen(each, total) for each, total in zip(data, totals, strict=True)])
@@ -259,7 +259,7 @@ def _in_proportion(data: Sequence[Rows], wanted: int, seed: int) -> list[Sample]
     ]
 
 
-def _taken(data: Rows, weight: Column, chance: Column, seed: int) -> DataFrame:
+def _taken(data: WeightedRows, weight: Column, chance: Column, seed: int) -> DataFrame:
     """Return what a sample needs of the rows that are taken, each with its chance."""
     df, key, _ = data
     df = df.withColumn(CHANCE, chance).where(F.rand(seed) < F.col(CHANCE))
@@ -273,7 +273,7 @@ def _taken(data: Rows, weight: Column, chance: Column, seed: int) -> DataFrame:
     )
 
 
-def _counted(data: Rows) -> DataFrame:
+def _counted(data: WeightedRows) -> DataFrame:
     """Return the load and number of rows of each key."""
     df, key, weight = data
     columns = key.fingerprint.alias("fingerprint"), key.spark_hash.alias("hash"), key.has_null.alias("null")

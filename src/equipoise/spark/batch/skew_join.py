@@ -21,7 +21,7 @@ from equipoise.spark.batch.advice import WORTH_IT, Operation, advice_for, shard_
 from equipoise.spark.batch.broadcast import broadcast_advice, broadcast_by_spark
 from equipoise.spark.batch.join_sizes import LEFT, RIGHT, SIDES, JoinSizes, JoinType, SampledSide, join_type
 from equipoise.spark.batch.options import BatchOptions, Sampling
-from equipoise.spark.batch.sample import Rows, measured_or, resolve_weight, take_samples
+from equipoise.spark.batch.sample import WeightedRows, measured_or, resolve_weight, take_samples
 from equipoise.spark.batch.split_plan import Split, plan_split
 from equipoise.spark.rows.advice import Action, Advice, number_facts
 from equipoise.spark.rows.cluster import slot_count
@@ -170,7 +170,9 @@ class Join(Explained):
             reason = f"Spark broadcasts the {by_spark} side by itself, so nothing is shuffled; no key was looked at"
             return _Decision(Advice(Action.BROADCAST, reason), broadcast=SIDES.index(by_spark), is_hinted=False)
         slots = slot_count(self._sides[LEFT].sparkSession, self._options.slots)
-        rows = [Rows(df, key, resolve_weight(df, None)) for df, key in zip(self._sides, self._keys, strict=True)]
+        rows = [
+            WeightedRows(df, key, resolve_weight(df, None)) for df, key in zip(self._sides, self._keys, strict=True)
+        ]
         samples = take_samples(rows, self._options, self._partitions, slots)
         for side in self._how.broadcasts:
             small = broadcast_advice(self._sides[side], samples[side].rows, SIDES[side])

@@ -12,8 +12,8 @@ from equipoise.arguments import whole
 from equipoise.durations import seconds_of
 from equipoise.errors import InvalidArgumentError
 from equipoise.microbatch.spool import BUCKET, Spool
+from equipoise.spark.prompt.map_reduce import MapReduce
 from equipoise.spark.prompt.spool_client import SpoolClient
-from equipoise.spark.prompt.stages import Stages
 from equipoise.spark.prompt.windows import WindowProcessor, WindowRunner
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.cluster import partition_count
@@ -102,7 +102,7 @@ def microbatch(
     resolved = resolve_key(stream, grouping_columns(key), streaming=True)
     schemas = SparkSchemas(stream.sparkSession)
     schema = schemas.parsed(reduce.bufferSchema)
-    stages = Stages(reduce, schema, map, combine, allocation)
+    map_reduce = MapReduce(reduce, schema, map, combine, allocation)
     tasks = partition_count(stream.sparkSession, numPartitions) if buckets is None else whole("buckets", buckets, 1)
     source = SpoolClient(seconds, None if spool is None else str(Spool(spool).folder))
     options = StreamOptions(
@@ -128,7 +128,7 @@ def microbatch(
         code,
         outputStructType,
         visit_every=every,
-        reduction=PlannedReduction(stages, source, tasks, every),
+        reduction=PlannedReduction(map_reduce, source, tasks, every),
         source=source if spool is not None or BUCKET in stream.columns else None,
     )
     if pipeline.query.watermark is not None:
@@ -178,11 +178,11 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class PlannedReduction:
-    """Reduces the blocks of a batch to partial buffers; see ``equipoise.spark.stream.jobs.Reduction``.
+    """Reduces the blocks of a batch to partial buffers; see ``equipoise.spark.stream.jobs.BlockReduction``.
 
     Parameters
     ----------
-    stages
+    map_reduce
         Map and reduce tasks.
     source
         The spool that the source and the query share.
@@ -192,7 +192,7 @@ class PlannedReduction:
         Batches from one result of a window to the next; ``None`` without a window.
     """
 
-    stages: Stages
+    map_reduce: MapReduce
     source: SpoolClient
     buckets: int
     slide: int | None = None
@@ -205,7 +205,7 @@ class PlannedReduction:
         """Map, allocate and reduce; windows advance with the batches of the source."""
         due = self.source.is_due(self.slide) if self.slide else None
         spec = batch_spec if due is None else replace(batch_spec, visits_all=due)
-        return self.stages.reduced(rows, list(key), self.source.buckets() or self.buckets, spec), spec
+        return self.map_reduce.reduced(rows, list(key), self.source.buckets() or self.buckets, spec), spec
 
 
 def _batches(name: str, duration: str | float, interval: float) -> int:

@@ -21,7 +21,7 @@ from equipoise.microbatch.feeds import CallableFeed, Feed, GeneratedFeed, Replay
 from equipoise.microbatch.rates import Rate
 from equipoise.microbatch.receiver import Cutting, Receiver, require_cutting
 from equipoise.microbatch.socket_feed import Limits, SocketFeed
-from equipoise.microbatch.spool import BUCKET, SPLIT, Section, Spool
+from equipoise.microbatch.spool import BUCKET, SPLIT, Spool, SpoolSection
 
 Offset = dict[str, Any]
 """Number of batches that a query has read, and the name of their spool."""
@@ -136,7 +136,7 @@ class BlockPartition(InputPartition):
     """A block as an input partition."""
 
     batch: int
-    section: Section
+    section: SpoolSection
 
 
 class PlannedReader(DataSourceStreamReader):

@@ -30,12 +30,12 @@ def analysed(df: DataFrame, columns: Iterable[Column], role: str) -> StructType:
     role
         What they are used for, for the message.
     """
-    with translated(df, role):
+    with analysing(df, role):
         return df.select(*columns).schema
 
 
 @contextmanager
-def translated(df: DataFrame, role: str) -> Iterator[None]:
+def analysing(df: DataFrame, role: str) -> Iterator[None]:
     """Raise our own error for what Spark's analyser refuses in the block, without Spark's plan and JSON.
 
     Parameters

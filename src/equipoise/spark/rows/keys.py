@@ -29,10 +29,16 @@ class Key:
     names: tuple[str, ...]
     types: tuple[str, ...]
 
+    @classmethod
+    def of(cls, df: DataFrame, names: Sequence[str]) -> "Key":
+        """Return the key that consists of these columns of ``df``, which ``resolve_key`` has checked before."""
+        types = tuple(df.schema[name].dataType.simpleString() for name in names)
+        return cls(tuple(as_column(df, name) for name in names), tuple(names), types)
+
     @property
     def fingerprint(self) -> Column:
-        """Fingerprint of the key."""
-        return fingerprint_column(self.columns)
+        """Fingerprint of the key, a BIGINT equal to ``equipoise.fingerprints`` of the same values."""
+        return F.xxhash64(*self.columns)
 
     @property
     def spark_hash(self) -> Column:
@@ -127,11 +133,6 @@ def as_column(df: DataFrame, given: str | Column) -> Column:
     if isinstance(given, Column):
         return given
     return F.col("`" + given.replace("`", "``") + "`") if given in df.columns else F.col(given)
-
-
-def fingerprint_column(columns: Iterable[Column]) -> Column:
-    """Return the fingerprint of some key columns, a BIGINT equal to ``equipoise.fingerprints`` of the same values."""
-    return F.xxhash64(*columns)
 
 
 def _check_kinds(given: Sequence[object]) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from equipoise.adapt import Combine
 from equipoise.spark.rows.worker_options import WorkerOptions
-from equipoise.state.commit import OutputFile, Snapshot
+from equipoise.state.commit import GroupSnapshot, OutputFile
 from equipoise.state.handle import VariableSpec
 from equipoise.state.ownership import Handover
 from equipoise.state.sections import Section
@@ -159,7 +159,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     partition: int
     sections: dict[str, Section] = {}
-    snapshots: dict[str, Snapshot] = {}
+    snapshots: dict[str, GroupSnapshot] = {}
     files: list[StoredFile] = []
     outputs: list[OutputFile] = []
     loads: dict[str, GroupLoad] = {}

@@ -14,7 +14,7 @@ from equipoise.plan import Plan
 from equipoise.spark.stream.batch_spec import BatchSpec, Manifest
 from equipoise.spark.stream.key_sample import sampled_keys
 from equipoise.spark.stream.map_side import combined
-from equipoise.spark.stream.placement import Aggregate, OnTime, Placement, late_filter
+from equipoise.spark.stream.placement import Aggregate, OnTime, RowPlacement, late_filter
 from equipoise.spark.stream.settings import Settings
 from equipoise.spark.stream.task import MANIFEST_SCHEMA, task
 from equipoise.state.halves import SparkHalf
@@ -67,7 +67,7 @@ class Jobs(Protocol[Rows]):
         """Return the rows of output files."""
 
 
-class Reduction(Protocol):
+class BlockReduction(Protocol):
     """Reduces the rows of a batch to partial buffers before they go to the tasks that own the keys."""
 
     def columns(self, key: Sequence[str]) -> list[str]:
@@ -88,10 +88,10 @@ class SparkJobs:
         Reduces the rows of a batch before they are placed; ``None``: rows are placed as they are.
     """
 
-    def __init__(self, settings: Settings, reduction: Reduction | None = None) -> None:
+    def __init__(self, settings: Settings, reduction: BlockReduction | None = None) -> None:
         self._settings = settings
         self._reduction = reduction
-        self._placement: tuple[tuple[object, ...], Placement] | None = None
+        self._placement: tuple[tuple[object, ...], RowPlacement] | None = None
         self._on_time: OnTime | None = None
         self._persisted: DataFrame | None = None
         self._empty: DataFrame | None = None
@@ -125,7 +125,7 @@ class SparkJobs:
             return *self._reduction.reduced(rows, self._settings.identity.key, batch_spec), None
         return combined(rows, self._settings.query.code, batch_spec)
 
-    def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> Placement:
+    def _placed_by(self, rows: DataFrame, plan: Plan, *, initial: bool) -> RowPlacement:
         """Return the placement of a plan; it is kept while routing and columns stay the same.
 
         All batches of a query belong to one session, though Spark may wrap it anew for each batch.
@@ -133,7 +133,7 @@ class SparkJobs:
         what = (tuple(rows.columns), initial)
         kept = self._placement
         if kept is None or kept[0] != what or not kept[1].plan.same_routing(plan):
-            kept = self._placement = (what, Placement(rows, self._settings, plan, initial=initial))
+            kept = self._placement = (what, RowPlacement(rows, self._settings, plan, initial=initial))
         return kept[1]
 
     def look(self, rows: DataFrame, wanted: int, *, is_dear: bool, late_ms: int) -> Look | str:

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user
 
 from equipoise.adapt import Look
 from equipoise.spark.rows.columns import CHANCE, FINGERPRINT, ROW_ID
-from equipoise.spark.rows.keys import as_column, fingerprint_column
+from equipoise.spark.rows.keys import Key
 from equipoise.spark.rows.task_rows import task_number
 from equipoise.spark.rows.thinning import falling_chance
 from equipoise.spark.stream.placement import late_filter
@@ -50,9 +50,9 @@ def sampled_keys(rows: DataFrame, settings: Settings, wanted: int, slots: int, l
 
 def numbered_keys(rows: DataFrame, settings: Settings, late_ms: int) -> DataFrame:
     """Return the fingerprints of the keys of a batch, and the number of each row."""
-    keys = [as_column(rows, name) for name in settings.identity.key]
+    fingerprint = Key.of(rows, settings.identity.key).fingerprint
     on_time = late_filter(rows, settings)(rows, late_ms)
-    return on_time.select(fingerprint_column(keys).alias(FINGERPRINT), F.monotonically_increasing_id().alias(ROW_ID))
+    return on_time.select(fingerprint.alias(FINGERPRINT), F.monotonically_increasing_id().alias(ROW_ID))
 
 
 def taken(numbered: DataFrame, chance: Column) -> DataFrame:

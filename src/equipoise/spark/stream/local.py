@@ -24,13 +24,14 @@ from equipoise.errors import InvalidArgumentError, MismatchError
 from equipoise.framing import seal
 from equipoise.spark.rows.arrow_rows import MisfitError, to_arrow
 from equipoise.spark.rows.ddl import parse_ddl
+from equipoise.spark.rows.options import PlacementMode
 from equipoise.spark.rows.pandas_rows import to_pandas
 from equipoise.spark.rows.schemas import as_struct
 from equipoise.spark.rows.worker_options import WorkerOptions
 from equipoise.spark.stream.engine import Engine, wall_clock
 from equipoise.spark.stream.local_jobs import LocalJobs
 from equipoise.spark.stream.opening import Stage, open_query, release_all
-from equipoise.spark.stream.options import Placement, StreamOptions
+from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.overrides import Overridable
 from equipoise.spark.stream.settings import QueryDefinition, Settings, Watermark
 from equipoise.spark.stream.user_code import Form, Processor, UserCode
@@ -164,7 +165,7 @@ class LocalQuery(Overridable):
         watermark: tuple[str, int | str] | None = None,
         initialState: pd.DataFrame | pa.Table | None = None,  # noqa: N803 - Spark's own name
         numPartitions: int = 4,  # noqa: N803 - Spark's own name
-        placement: Placement = "plan",
+        placement: PlacementMode = "plan",
         policy: Policy | None = None,
         look: LookMode = "auto",
         orderBy: str | Sequence[str] = (),  # noqa: N803 - Spark's own name

@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType, Tim
 from equipoise.spark.rows.column_aggregator import ColumnAggregator
 from equipoise.spark.rows.column_vectors import ColumnVectors
 from equipoise.spark.rows.columns import BUFFER, BUFFER_EVENT, BUFFER_ROWS, FINGERPRINT, PARTIAL_BUFFER
-from equipoise.spark.rows.keys import as_column, fingerprint_column
+from equipoise.spark.rows.keys import Key, as_column
 from equipoise.spark.stream.aggregator import STATE
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.column_buffers import ColumnBuffers
@@ -53,9 +53,7 @@ def combined(
             added.append(StructField(BUFFER_EVENT, TimestampType()))
     elif code.aggregator is not None:
         combine = combiner(batch_spec, code.aggregator, batch_spec.variables[STATE].schema)
-    keys = [as_column(rows, fields[place].name) for place in batch_spec.key_fields]
+    key = Key.of(rows, [fields[place].name for place in batch_spec.key_fields])
     columns = [as_column(rows, field.name) for field in fields]
-    reduced = rows.select(*columns, fingerprint_column(keys).alias(FINGERPRINT)).mapInArrow(
-        combine, StructType([*sent, *added])
-    )
+    reduced = rows.select(*columns, key.fingerprint.alias(FINGERPRINT)).mapInArrow(combine, StructType([*sent, *added]))
     return reduced, spec, None

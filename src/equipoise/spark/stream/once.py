@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from equipoise.plan import Plan
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, INITIAL_STATE
-from equipoise.spark.rows.keys import Key, as_column, fingerprint_column, named_key
+from equipoise.spark.rows.keys import Key, as_column, named_key
 from equipoise.spark.rows.runs import Runs, cut
 from equipoise.spark.rows.schemas import SparkSchemas
 from equipoise.spark.rows.worker_options import WorkerOptions
@@ -110,7 +110,7 @@ def _numbered(df: DataFrame, rows: DataFrame, key: Key, initial: DataFrame | Non
     Rows of the initial state have the columns of the key, and their own columns as a struct. The number of a row is
     twice that of its bucket, and one more for rows that are not initial state, so initial state sorts first.
     """
-    fingerprint = fingerprint_column([as_column(df, name) for name in key.names])
+    fingerprint = Key.of(df, key.names).fingerprint
     is_data = df is rows
     found = [
         as_column(df, field.name)

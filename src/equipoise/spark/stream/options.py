@@ -1,16 +1,13 @@
 """Options of a keyed stream: one object from the user's call to the driver's settings."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
-from equipoise.adapt import Elastic, Policy
+from equipoise.adapt import Elastic
 from equipoise.adapt.combining import CombineMode, checked_combine
 from equipoise.adapt.looking import LookMode, checked_look
 from equipoise.arguments import at_least, whole
 from equipoise.errors import InvalidArgumentError
-
-Placement = Literal["plan", "hash"]
-"""How keys are placed: by a plan that follows the load, or by plain hash."""
+from equipoise.spark.rows.options import BalanceOptions
 
 TAIL_GROUPS = 64
 """Smallest default number of tail groups; the default is 16 for each partition."""
@@ -19,7 +16,7 @@ _GROUPS_PER_PARTITION = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamOptions:
+class StreamOptions(BalanceOptions):
     """Options of ``balance`` on a streaming DataFrame.
 
     Parameters
@@ -54,9 +51,6 @@ class StreamOptions:
         Number of earlier versions of the state that stay readable.
     """
 
-    numPartitions: int | None = None  # noqa: N815 - Spark's own name
-    placement: Placement = "plan"
-    policy: Policy = field(default_factory=Policy)
     elastic: Elastic | None = None
     orderBy: str | tuple[str, ...] = ()  # noqa: N815 - Spark's own name
     targetSeconds: float | None = None  # noqa: N815 - as Spark names options
@@ -68,18 +62,11 @@ class StreamOptions:
     retain: int = 10
 
     def __post_init__(self) -> None:
-        if self.numPartitions is not None:
-            whole("numPartitions", self.numPartitions, 1)
-        if self.placement not in {"plan", "hash"}:
-            raise InvalidArgumentError(f"placement must be 'plan' or 'hash', got {self.placement!r}")
-        for name, kind, example in (
-            ("policy", Policy, "Policy(mode='advise')"),
-            ("elastic", Elastic | None, "Elastic(1, 64)"),
-        ):
-            if not isinstance(getattr(self, name), kind):
-                raise InvalidArgumentError(
-                    f"{name} must be an object of equipoise.adapt, for example {example}, got {getattr(self, name)!r}"
-                )
+        super().__post_init__()
+        if not isinstance(self.elastic, Elastic | None):
+            raise InvalidArgumentError(
+                f"elastic must be an equipoise.adapt.Elastic, for example Elastic(1, 64), got {self.elastic!r}"
+            )
         columns = (self.orderBy,) if isinstance(self.orderBy, str) else tuple(self.orderBy)
         object.__setattr__(self, "orderBy", columns)
         if self.targetSeconds is not None and at_least("targetSeconds", self.targetSeconds, 0) == 0:

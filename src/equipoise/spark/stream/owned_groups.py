@@ -14,7 +14,7 @@ from equipoise.state.cache import GroupCache
 from equipoise.state.cached_blocks import BlockReader
 from equipoise.state.cached_entries import CacheReader
 from equipoise.state.catch_up import Recent, reading, reading_some
-from equipoise.state.commit import Snapshot
+from equipoise.state.commit import GroupSnapshot
 from equipoise.state.entries import companions, fingerprint_prefix, parse_entry
 from equipoise.state.entry_columns import EntryColumns, Pair
 from equipoise.state.group_table import Chain, GroupTable
@@ -165,7 +165,7 @@ class OwnedGroups:
                 self._snapshots = self._writer("snapshots", SNAPSHOT)
             section = self._snapshots.add(group.name, _content(_whole(group.reader)))
             failpoint("task.in-snapshot")
-            manifest.snapshots[group.name] = Snapshot(group.reader.version, section)
+            manifest.snapshots[group.name] = GroupSnapshot(group.reader.version, section)
 
     def _writer(self, folder: str, kind: int) -> SectionWriter:
         path = f"{folder}/{self._batch_spec.version:020d}/{unique_name()}"

@@ -14,7 +14,7 @@ from equipoise.spark.rows.keys import Key, as_column, named_key
 from equipoise.spark.rows.schemas import SparkSchemas, as_spark_reads_it, require_storable
 from equipoise.spark.rows.vector_aggregator import VectorAggregator
 from equipoise.spark.rows.worker_options import WorkerOptions
-from equipoise.spark.stream.jobs import Reduction
+from equipoise.spark.stream.jobs import BlockReduction
 from equipoise.spark.stream.options import StreamOptions
 from equipoise.spark.stream.settings import QueryDefinition, Transformation, Watermark
 from equipoise.spark.stream.user_code import UserCode, described_object
@@ -62,7 +62,7 @@ class Pipeline:
     query: QueryDefinition
     options: StreamOptions
     initial: DataFrame | None = None
-    reduction: Reduction | None = None
+    reduction: BlockReduction | None = None
     source: SourceClient | None = None
     before: "Pipeline | None" = None
     output_mode: str | None = None
@@ -170,7 +170,7 @@ def make_pipeline(
     time_mode: str = "none",
     initial: InitialState | None = None,
     visit_every: int | None = None,
-    reduction: Reduction | None = None,
+    reduction: BlockReduction | None = None,
     source: SourceClient | None = None,
     before: Pipeline | None = None,
     event_time: str = "",

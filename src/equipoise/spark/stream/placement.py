@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from equipoise.plan import Plan
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTITION, marker
-from equipoise.spark.rows.keys import as_column, fingerprint_column
+from equipoise.spark.rows.keys import Key, as_column
 from equipoise.spark.rows.routing import group_column, int_array
 from equipoise.spark.rows.sorted_rows import PLACE_BITS
 from equipoise.spark.stream.settings import Settings
@@ -23,7 +23,7 @@ OnTime = Callable[[DataFrame, int], DataFrame]
 _OURS = (FINGERPRINT, GROUP)
 
 
-class Placement:
+class RowPlacement:
     """Places the rows of a stream by one plan.
 
     The expressions and the marker rows are made once for all batches of the plan: making them takes much of the time
@@ -43,17 +43,16 @@ class Placement:
 
     def __init__(self, df: DataFrame, settings: Settings, plan: Plan, *, initial: bool) -> None:
         self.plan = plan
-        keys = [as_column(df, name) for name in settings.identity.key]
+        key = Key.of(df, settings.identity.key)
         order = [] if initial else [as_column(df, name) for name in settings.options.order_by]
         self._columns = [as_column(df, name) for name in df.columns]
-        self._fingerprint = fingerprint_column(keys).alias(FINGERPRINT)
+        self._fingerprint = key.fingerprint.alias(FINGERPRINT)
         self._group = group_column(plan, F.col(FINGERPRINT))
         group = F.col(GROUP)
         owner = F.get(int_array(Layout(plan).owners), group)
         self._partition = F.when(group < 0, -1 - group).otherwise(owner).cast("int")
-        self._keys = keys
         # a sort by one BIGINT takes a third of the time; the task brings the few keys together that share a place
-        self._order = [_place(), *keys, *order] if order else [_place()]
+        self._order = [_place(), *key.columns, *order] if order else [_place()]
         self._markers = _markers(df, plan.partitions)
 
     def placed(self, df: DataFrame, aggregate: Aggregate | None = None) -> DataFrame:

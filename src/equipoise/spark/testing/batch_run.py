@@ -106,9 +106,9 @@ class Advance:
         at_least("seconds", self.seconds, 0)
 
 
-Batch: TypeAlias = pd.DataFrame | pa.Table | Sequence[Row | Mapping[str, Any]]
+GivenRows: TypeAlias = pd.DataFrame | pa.Table | Sequence[Row | Mapping[str, Any]]
 """Rows of a micro-batch."""
-Step: TypeAlias = Batch | Crash | Pause | Rescale | Advance
+Step: TypeAlias = GivenRows | Crash | Pause | Rescale | Advance
 """An element of the input of ``run_batches``."""
 
 
@@ -350,7 +350,7 @@ def _require_batch(rows: object) -> None:
             raise InvalidArgumentError(f"the rows of a batch are dicts or Rows with named fields, got {short(row)}")
 
 
-def _table(rows: Batch, schema: pa.Schema) -> pd.DataFrame | pa.Table:
+def _table(rows: GivenRows, schema: pa.Schema) -> pd.DataFrame | pa.Table:
     if isinstance(rows, pd.DataFrame | pa.Table):
         return rows
     _require_batch(rows)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from equipoise.names import unique_name
-from equipoise.storage import Abilities, Entry, Store, Upload
+from equipoise.storage import Abilities, FolderEntry, Store, Upload
 from equipoise.storage.file_systems import ArrowObjects, RenamingFiles
 from equipoise.storage.local_disk import LocalDisk
 from equipoise.storage.object_store import ConditionalObjects
@@ -63,11 +63,11 @@ class SimulatedStore(Store):
         """Bytes of a file."""
         return self._do(f"read {path}", lambda: self._slice(path, offset, length))
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FolderEntry | None:
         """The file or folder of that name, if there is one."""
         return self._do(f"look {path}", lambda: self._found(path))
 
-    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
+    def entries(self, folder: str, *, recursive: bool = False) -> list[FolderEntry]:
         """Files and folders in a folder."""
         return self._do(f"list {folder}", lambda: self._listed(folder, recursive=recursive))
 
@@ -201,16 +201,17 @@ class SimulatedStore(Store):
         data = self._files[path].data
         return data[offset:] if length is None else data[offset : offset + length]
 
-    def _found(self, path: str) -> Entry | None:
+    def _found(self, path: str) -> FolderEntry | None:
         name = path.rpartition("/")[2]
         if path in self._files:
-            return Entry(name, is_file=True, size=len(self._files[path].data))
-        return Entry(name, is_file=False, size=0) if self._files.is_folder(path) else None
+            return FolderEntry(name, is_file=True, size=len(self._files[path].data))
+        return FolderEntry(name, is_file=False, size=0) if self._files.is_folder(path) else None
 
-    def _listed(self, folder: str, *, recursive: bool) -> list[Entry]:
+    def _listed(self, folder: str, *, recursive: bool) -> list[FolderEntry]:
         if recursive:
             return [
-                Entry(path[len(folder) + 1 :], True, len(self._files[path].data)) for path in self._files.below(folder)
+                FolderEntry(path[len(folder) + 1 :], True, len(self._files[path].data))
+                for path in self._files.below(folder)
             ]
         return [entry for name in self._files.names(folder) if (entry := self._found(f"{folder}/{name}"))]
 

@@ -1,4 +1,4 @@
-"""The two stages of a micro-batch: blocks are mapped to clusters of keys, buckets of clusters are reduced to buffers.
+"""The map and reduce tasks of a micro-batch: blocks become clusters of keys, buckets of clusters become buffers.
 
 The task of a bucket yields one partial buffer for each of its keys. If a key reaches several buckets, its owner
 merges the buffers: the result does not depend on how clusters are allocated, only the balance does.
@@ -24,7 +24,7 @@ from equipoise.microbatch.spool import BUCKET, SPLIT
 from equipoise.spark.rows.aggregator import Aggregator
 from equipoise.spark.rows.columns import FINGERPRINT, GROUP, PARTIAL_BUFFER
 from equipoise.spark.rows.keyed_frames import PartialBuffer
-from equipoise.spark.rows.keys import as_column, fingerprint_column
+from equipoise.spark.rows.keys import Key, as_column
 from equipoise.spark.rows.runs import cut
 from equipoise.spark.stream.batch_spec import BatchSpec
 from equipoise.spark.stream.partial_buffers import partial_reducer
@@ -38,7 +38,7 @@ _REFERENCE = (BUCKET, SPLIT)
 
 
 @dataclass(frozen=True)
-class Stages:
+class MapReduce:
     """Turns the blocks of a batch into partial buffers.
 
     Parameters
@@ -90,10 +90,10 @@ class Stages:
                 mapped = mapped.withColumn(name, unknown)
         values = [name for name in mapped.columns if name not in key and name not in _REFERENCE]
         columns = [as_column(mapped, name) for name in (*key, *values, *_REFERENCE)]
-        keys = [as_column(mapped, name) for name in key]
-        marked = mapped.select(*columns, fingerprint_column(keys).alias(FINGERPRINT), F.lit(0).alias(GROUP))
+        grouped = Key.of(mapped, key)
+        marked = mapped.select(*columns, grouped.fingerprint.alias(FINGERPRINT), F.lit(0).alias(GROUP))
         fields = [StructField(field.name, field.dataType) for field in marked.schema.fields]
-        in_key_order = [F.col(FINGERPRINT), *keys]
+        in_key_order = [F.col(FINGERPRINT), *grouped.columns]
         stage = replace(batch_spec, key_fields=list(range(len(key))))
         sent = StructType([*fields, StructField(_TARGET, IntegerType())])
         buffer = StructField(PARTIAL_BUFFER, BinaryType())
