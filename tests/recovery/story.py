@@ -255,7 +255,7 @@ class Watched(FileSink):
         ask_for_partitions(self._folder, delivery.batch)
 
 
-def random_look(_jobs, _rows, _wanted, _expected, *, late_ms):  # noqa: ARG001 - the name belongs to the protocol
+def random_look(_jobs, _rows, _wanted, *, is_dear, late_ms):  # noqa: ARG001 - the name belongs to the protocol
     """A look that finds keys which the batch may not have: no result may depend on it."""
     found = random.SystemRandom().choices(KEYS[1:], k=20)
     return Look.of([fingerprint(key) for key in found], seconds=0.001)

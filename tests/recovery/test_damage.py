@@ -140,7 +140,7 @@ SEALED = {
     "log/*.commit": ("commit", 4),
     "log/*.summary": ("summary", 4),
     "epochs": ("epoch", 1),
-    "batch-log": ("batch-log", 1),
+    "batch-log": ("batch-log", 2),
     "delivered": ("delivered", 3),
     "outputs/*/transformed-*": ("transformed", 1),
 }

@@ -21,7 +21,7 @@ from equipoise.spark import Action, Aggregator, PartialFunction, SplitPlan, advi
 from equipoise.spark.batch.aggregate import aggregation
 from equipoise.spark.batch.key_loads import KeyLoads
 from equipoise.spark.batch.options import BatchOptions, batch_planner
-from equipoise.spark.batch.sample import Rows, resolve_weight, take_sample
+from equipoise.spark.batch.sample import WeightedRows, resolve_weight, take_sample
 from equipoise.spark.batch.split_plan import plan_split
 from equipoise.spark.rows.keys import resolve_key
 from equipoise.split import SPLITTERS, PartialKey
@@ -408,7 +408,9 @@ def _histogram(keys):
 
 def test_a_sample_in_shards_carries_the_same_load(rows):
     df = keyed(rows)
-    loads = take_sample(Rows(df, resolve_key(df, "key"), resolve_weight(df, None)), BatchOptions(), 4, 2).key_loads()
+    loads = take_sample(
+        WeightedRows(df, resolve_key(df, "key"), resolve_weight(df, None)), BatchOptions(), 4, 2
+    ).key_loads()
     hottest = int(loads.histogram.fingerprints[0])
     shards = loads.in_shards({hottest: 5})
     assert shards.group_load.sum() == pytest.approx(loads.group_load.sum())

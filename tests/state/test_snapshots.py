@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.state.commit import Change, Snapshot
+from equipoise.state.commit import Change, GroupSnapshot
 from equipoise.state.group_table import MOST_VERSIONS, SMALLEST_BYTES, Chain, GroupTable, due_snapshots
 from equipoise.state.sections import Section
 
@@ -15,7 +15,7 @@ def section(length, path="file"):
 def chain(*changes, snapshot=None):
     at = -1 if snapshot is None else 0
     return Chain(
-        None if snapshot is None else Snapshot(0, section(snapshot)),
+        None if snapshot is None else GroupSnapshot(0, section(snapshot)),
         [Change(at + 1 + number, section(length)) for number, length in enumerate(changes)],
     )
 
@@ -48,7 +48,7 @@ def test_the_files_of_changes_stay_few_however_quiet_some_groups_are(make_hand, 
     for version in range(5 * MOST_VERSIONS):
         changed = busy if version % 7 else [*busy, quiet[version // 7 % 16]]
         snapshots = {
-            group: Snapshot(table.chains[group].version, section(50, f"snapshots/{version}"))
+            group: GroupSnapshot(table.chains[group].version, section(50, f"snapshots/{version}"))
             for group in due_snapshots(table)
         }
         sections = {group: section(50, f"changes/{version}") for group in changed}

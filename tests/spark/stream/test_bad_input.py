@@ -78,7 +78,7 @@ def stream(spark):
             r"elastic must be an equipoise.adapt.Elastic, for example Elastic\(1, 64\), got \(1, 4\)",
         ),
         ({"placement": "none such"}, "placement must be 'plan' or 'hash', got 'none such'"),
-        ({"policy": "advise"}, r"policy must be an object of equipoise.adapt, .*Policy\(mode='advise'\), got 'advise'"),
+        ({"policy": "advise"}, r"policy must be an equipoise.adapt.Policy, .*Policy\(mode='advise'\), got 'advise'"),
         ({"timeMode": "sometimes"}, "timeMode must be one of none, processingTime, eventTime, got 'sometimes'"),
         ({"retain": 0}, "retain"),
         ({"targetSeconds": -1}, "targetSeconds"),

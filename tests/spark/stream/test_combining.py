@@ -23,7 +23,6 @@ from equipoise.spark.rows.column_aggregator import Aggregate, ColumnAggregator
 from equipoise.spark.rows.columns import FINGERPRINT, PARTIAL_BUFFER
 from equipoise.spark.rows.keyed_frames import PartialBuffer
 from equipoise.spark.stream.partial_buffers import chunks, combiner
-from equipoise.state.checkpoint import Checkpoint
 from equipoise.state.log import CommitLog
 from equipoise.storage import Storage
 from equipoise_lab.bench.prompt import _batch_spec as microbatch_spec
@@ -80,11 +79,6 @@ def decisions(folder):
     return [commit.decision for commit in CommitLog(Storage(str(folder))).kept() if commit.version]
 
 
-def plans(folder):
-    checkpoint = Checkpoint(Storage(str(folder)))
-    return [checkpoint.plan(name) for name in checkpoint.plan_names().values()]
-
-
 def rows_of(output):
     return sorted(map(tuple, output.to_numpy().tolist()), key=repr)
 
@@ -129,7 +123,6 @@ def test_a_hot_key_is_one_buffer_of_each_map_task(tmp_path):
         assert each["combined_rows"] == each["hot_rows"][0] > 1300
         assert each["sent_rows"] == sum(each["partition_rows"]) == 2000 - each["combined_rows"] + 4
         assert each["imbalance_rows"] < 1.25
-    assert not any(plan.widths for plan in plans(tmp_path))
 
 
 def test_keys_that_repeat_often_are_all_combined(tmp_path):

@@ -217,8 +217,8 @@ def test_limits_that_the_user_has_set_hold_for_batches_that_were_seen(tmp_path):
 
 
 def test_a_look_that_saw_no_row_leaves_the_limits_of_plans_from_the_past(tmp_path):
-    def nothing(rows, wanted, expected, *, late_ms):  # noqa: ARG001 - as above
-        return Look.of([], seconds=0.001, rows=800.0)
+    def nothing(rows, wanted, *, is_dear, late_ms):  # noqa: ARG001 - as above
+        return Look.of([], seconds=0.001)
 
     *_, log = run(tmp_path, "always", batches=1, taken=nothing)
     assert (log[0]["look_rows"], log[0]["promised_rows"]) == (0, None)
