@@ -140,6 +140,27 @@ def test_the_section_names_what_is_not_the_same():
     assert "Nothing." in section([Outcome("value", "pandas", "classic", "same")])
 
 
+def test_the_section_names_known_differences_and_the_cases_of_each_test_of_spark():
+    shown = section([
+        Outcome("last-rows-time-mode-none", "row", "classic", "same", "number of batches: Spark 3, equipoise 2"),
+        Outcome("restart", "row", "classic", "same"),
+        Outcome("restart-with-table", "row", "classic", "same"),
+        Outcome("checkpoint-format-2", "row", "classic", "same"),
+        Outcome("restart", "row", "connect", "same", from_record=True),
+        Outcome("restart-with-table", "row", "connect", "same", from_record=True),
+        Outcome("checkpoint-format-2", "row", "connect", "crashed", "boom"),
+        Outcome("value", "row", "connect", "same"),
+        Outcome("null-key-twice", "pandas", "classic", "stricter", "batch 0"),
+    ])  # fmt: skip
+    assert (
+        "same rows: no timer could fire, so that no batch without rows follows | `number of batches: Spark 3" in shown
+    )
+    assert "| `restart`, `restart-with-table`, `checkpoint-format-2` | same | 2 same, 1 crashed |" in shown
+    assert "On Connect Spark's operator ran in the cases `value`; the others are compared with what it" in shown
+    assert "a call for each row, and the state of the other keys under NULL | each key under its own |" in shown
+    assert "| `lastProgress.stateOperators` |" in shown
+
+
 def test_the_section_names_cases_that_did_not_run():
     some = [Outcome(name, "pandas", "classic", "same") for name in CASES if name != "value"]
     shown = section(some)

@@ -64,13 +64,13 @@ def metrics(of: Iterable[Outcome]) -> dict[str, float]:
 
 
 def details(report: Report) -> list[tuple[str, ...]]:
-    """Return the outcomes that are not the same: case, form, client, verdict and difference."""
+    """Return the outcomes that are not the same in all respects: case, form, client, verdict and difference."""
     return [
         ("case", "form", "client", "verdict", "difference"),
         *(
             (each.case, each.form, each.client, each.verdict, each.difference)
             for each in _outcomes(report)
-            if each.verdict != "same"
+            if each.verdict != "same" or each.difference
         ),
     ]
 

@@ -76,14 +76,13 @@ def section(outcomes: Sequence[Outcome]) -> str:
 
 def _reference(outcomes: Sequence[Outcome]) -> str:
     """Say where Spark's own operator ran, and where its record counts."""
-    on_connect = dict.fromkeys(
-        f"`{each.case}`" for each in outcomes if each.client == "connect" and not each.from_record
-    )
+    ran = [each for each in outcomes if each.client == "connect" and not each.from_record and each.verdict != "crashed"]
+    on_connect = dict.fromkeys(f"`{each.case}`" for each in ran)
     if not any(each.from_record for each in outcomes):
         return ""
     return (
         "On Classic every case ran with Spark's operator as well. On Connect Spark's operator ran in the cases "
-        f"{', '.join(on_connect) or 'of none'}; the others are compared with what it did on Classic."
+        f"{', '.join(on_connect)}; the others are compared with what it did on Classic."
     )
 
 
@@ -126,17 +125,18 @@ def _counts(outcomes: Sequence[Outcome]) -> str:
 def _not_same(outcomes: Sequence[Outcome]) -> str:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for each in outcomes:
-        if each.verdict not in {"same", "stricter"}:
+        if each.difference and each.verdict != "stricter":
             shown = each.difference.replace("|", "\\|").replace("`", "'")
             shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-            rows.setdefault((each.case, each.verdict, shown), []).append(f"{each.form} on {each.client.capitalize()}")
+            result = f"same rows: {CASES[each.case].differs}" if each.verdict == "same" else each.verdict
+            rows.setdefault((each.case, result, shown), []).append(f"{each.form} on {each.client.capitalize()}")
     if not rows:
         return "Nothing."
     return _table(
         ("case", "shows", "result", "difference", "where"),
         [
-            (f"`{case}`", CASES[case].about, verdict, f"`{shown}`", ", ".join(where))
-            for (case, verdict, shown), where in rows.items()
+            (f"`{case}`", CASES[case].about, result, f"`{shown}`", ", ".join(where))
+            for (case, result, shown), where in rows.items()
         ],
     )
 
