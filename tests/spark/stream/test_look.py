@@ -307,11 +307,16 @@ def test_a_look_has_neither_an_exchange_nor_a_sort(spark):
         assert not {word for word in ("Exchange", "Sort", "TakeOrdered", "Limit") if word in plan}, plan
 
 
+def persisted(spark):
+    """Numbers of the RDDs that are persisted; other tests of this session may have left some."""
+    return set(spark.sparkContext._jsc.getPersistentRDDs())
+
+
 def test_rows_are_read_once_where_looks_take_a_large_part_of_the_batches(spark, tmp_path, monkeypatch):
     for _ in range(2):
         rows = spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k")
         rows.write.mode("append").parquet(str(tmp_path / "rows"))
-    computed = spark.sparkContext.accumulator(0)
+    computed, before = spark.sparkContext.accumulator(0), persisted(spark)
 
     def counted(frames):
         for frame in frames:
@@ -329,7 +334,7 @@ def test_rows_are_read_once_where_looks_take_a_large_part_of_the_batches(spark, 
     assert [(row.look_rows, row.rows) for row in log] == [(400, 400)] * 2
     assert computed.value == 2 * 400 + 400
     assert known == [0.0, log[0].seconds]
-    assert not spark.sparkContext._jsc.getPersistentRDDs()
+    assert persisted(spark) == before
 
 
 def test_a_batch_that_cannot_be_persisted_has_no_look(spark, tmp_path, monkeypatch):
@@ -349,7 +354,7 @@ def test_a_batch_that_cannot_be_persisted_has_no_look(spark, tmp_path, monkeypat
 
 def test_where_spark_keeps_state_before_the_operator_a_batch_is_computed_once(spark, tmp_path):
     spark.range(0, 400, 1, 2).selectExpr("id % 7 AS k").write.parquet(str(tmp_path / "rows"))
-    computed = spark.sparkContext.accumulator(0)
+    computed, before = spark.sparkContext.accumulator(0), persisted(spark)
 
     def counted(frames):
         for frame in frames:
@@ -363,4 +368,4 @@ def test_where_spark_keeps_state_before_the_operator_a_batch_is_computed_once(sp
     query.awaitTermination()
     assert [(row.look_rows, row.rows) for row in query.batch_log().collect()] == [(7, 7)]
     assert computed.value == 7
-    assert not spark.sparkContext._jsc.getPersistentRDDs()
+    assert persisted(spark) == before
