@@ -215,4 +215,5 @@ def test_unusual_keys_give_right_results_with_a_look_at_each_batch(tmp_path, key
         assert query.state() == {(key,): {"buffer": (total,)} for key, total in totals.items()}
     log = batch_log_rows(str(tmp_path))
     assert [row["look_rows"] for row in log] == [len(keys(batch)) for batch in range(5)]
-    assert all(row["promised_rows"] == pytest.approx(row["imbalance_rows"]) for row in log)
+    with_rows = [row for row in log if row["rows"]]  # where none were seen, the promise is that of earlier batches
+    assert all(row["promised_rows"] == pytest.approx(row["imbalance_rows"]) for row in with_rows)
